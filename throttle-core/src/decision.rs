@@ -1,0 +1,214 @@
+//! [`Decision`]: what a caller is told. A denial is a value, not an error; [`Decision::into_result`] makes it one.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::kernel::{Report, Verdict, explain};
+use crate::{Action, Outcome};
+
+/// The answer to one request. Times are exact: durations are rounded up to whole microseconds, units down.
+///
+/// ```
+/// # use throttle_core::{kernel::{decide, PolicyState}, Action, Decision, Policy, Rule, Timestamp};
+/// # use std::time::Duration;
+/// # let policy = Policy::new("api", [Rule::gcra("2/s")?])?;
+/// # let mut state = PolicyState::fresh(&policy);
+/// # let now = Timestamp::from_micros(1_700_000_000_000_000)?;
+/// # let action = Action::consume(&policy, "alice");
+/// # let outcome = decide(&action, now, &mut state);
+/// let decision = Decision::of(&action, &outcome, 0);
+/// assert!(decision.is_allowed());
+/// assert_eq!((decision.limit(), decision.remaining()), (2, 1));
+/// assert_eq!(decision.reset_after(), Duration::from_millis(500));
+/// assert_eq!(decision.retry_after(), None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    kind: Kind,
+    source: Source,
+    capacity: u32,
+    rules: SmallVec<[RuleDecision; 1]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Allowed,
+    Denied,
+    Never,
+}
+
+/// Who decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Source {
+    /// The store; or nobody needed to be asked, because the answer could not be another.
+    Store,
+    /// Another limiter, while the store is unavailable.
+    Fallback,
+    /// A rule of the failure policy, while the store is unavailable.
+    Policy,
+}
+
+impl Decision {
+    /// The answer to the `nth` (from 0) of the requests that `action` asked for at once.
+    #[must_use]
+    #[inline]
+    pub fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
+        Self {
+            kind: if nth < outcome.granted() { Kind::Allowed } else { Kind::Denied },
+            source: Source::Store,
+            capacity: action.policy().capacity(),
+            rules: explain(action, outcome, nth),
+        }
+    }
+
+    /// The answer to a request that costs more than `capacity`: no wait helps, and no store is asked.
+    #[must_use]
+    pub fn never(capacity: u32) -> Self {
+        Self { kind: Kind::Never, source: Source::Store, capacity, rules: SmallVec::new() }
+    }
+
+    /// Whether the request may go ahead, once [`delay`](Self::delay) has passed.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.kind == Kind::Allowed
+    }
+
+    /// Whether the cost is above the capacity, so that no wait helps. Nothing was asked of the store; limit is the
+    /// capacity, everything else is zero.
+    #[must_use]
+    pub fn is_never(&self) -> bool {
+        self.kind == Kind::Never
+    }
+
+    /// How long to wait before going ahead: more than zero only for an admission from the queue.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        if !self.is_allowed() {
+            return Duration::ZERO;
+        }
+        self.longest(|rule| rule.verdict.delay)
+    }
+
+    /// The capacity of the rule with the least [`remaining`](Self::remaining) units; the first of several.
+    #[must_use]
+    pub fn limit(&self) -> u32 {
+        self.rules.iter().min_by_key(|rule| rule.report.remaining).map_or(self.capacity, |rule| rule.limit)
+    }
+
+    /// Units left after this request, at the rule with the least.
+    #[must_use]
+    pub fn remaining(&self) -> u32 {
+        self.rules.iter().map(|rule| rule.report.remaining).min().unwrap_or(0)
+    }
+
+    /// With no other traffic, the same request is allowed after this wait and not a microsecond before. None if it was
+    /// allowed, or if no wait helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        (self.kind == Kind::Denied).then(|| self.longest(|rule| rule.verdict.retry_after))
+    }
+
+    /// Time until the key is as good as new.
+    #[must_use]
+    pub fn reset_after(&self) -> Duration {
+        self.longest(|rule| rule.report.reset_after)
+    }
+
+    /// Each rule's own answer, in the order of the policy; none if no wait helps.
+    #[must_use]
+    pub fn rules(&self) -> &[RuleDecision] {
+        &self.rules
+    }
+
+    /// Who decided.
+    #[must_use]
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// For those who want `?`: the decision if it is allowed.
+    ///
+    /// # Errors
+    ///
+    /// [`Limited`], which holds the decision, if it is not.
+    pub fn into_result(self) -> Result<Self, Limited> {
+        if self.is_allowed() { Ok(self) } else { Err(Limited(Box::new(self))) }
+    }
+
+    fn longest(&self, micros: impl Fn(&RuleDecision) -> u64) -> Duration {
+        Duration::from_micros(self.rules.iter().map(micros).max().unwrap_or(0))
+    }
+}
+
+/// One rule's own answer, also when another rule denied the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RuleDecision {
+    limit: u32,
+    verdict: Verdict,
+    report: Report,
+}
+
+impl RuleDecision {
+    pub(crate) const fn new(limit: u32, verdict: Verdict, report: Report) -> Self {
+        Self { limit, verdict, report }
+    }
+
+    /// Whether this rule allowed the request.
+    #[must_use]
+    pub const fn is_allowed(&self) -> bool {
+        self.verdict.allowed
+    }
+
+    /// The rule's capacity.
+    #[must_use]
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// Units left.
+    #[must_use]
+    pub const fn remaining(&self) -> u32 {
+        self.report.remaining
+    }
+
+    /// How long this rule's queue delays the request.
+    #[must_use]
+    pub const fn delay(&self) -> Duration {
+        Duration::from_micros(self.verdict.delay)
+    }
+
+    /// The wait after which this rule allows the same request; none if it did.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        if self.verdict.allowed { None } else { Some(Duration::from_micros(self.verdict.retry_after)) }
+    }
+
+    /// Time until this rule is as good as new.
+    #[must_use]
+    pub const fn reset_after(&self) -> Duration {
+        Duration::from_micros(self.report.reset_after)
+    }
+}
+
+/// A denial as an error, for `?`. See [`Decision::into_result`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("rate limited: {}", self.advice())]
+pub struct Limited(Box<Decision>);
+
+impl Limited {
+    /// The denial.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.0
+    }
+
+    fn advice(&self) -> String {
+        match self.0.retry_after() {
+            Some(wait) => format!("retry after {wait:?}"),
+            None => format!("the cost is above the capacity of {}", self.0.capacity),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Errors of construction and of input. Neither ever becomes a
+//! [`StoreUnavailableError`](crate::StoreUnavailableError): a typing mistake is not an outage.
+
+use std::time::Duration;
+
+/// What was asked for cannot be built. Found before anything is stored, and never retried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// A quota must allow at least one unit; to refuse everybody, do not ask a limiter.
+    #[error("a limit of 0 admits nobody: the least is 1")]
+    ZeroLimit,
+    /// A period of zero has no rate.
+    #[error("a period must be at least 1 µs")]
+    ZeroPeriod,
+    /// Time is counted in whole microseconds.
+    #[error("a period of {0:?} is not a whole number of microseconds")]
+    FractionalPeriod(Duration),
+    /// The period is beyond what every store counts exactly.
+    #[error("a period of {0:?} is longer than {max:?}", max = crate::quota::MAX_PERIOD)]
+    PeriodTooLong(Duration),
+    /// A bucket that holds nothing admits nobody.
+    #[error("a burst of 0 admits nobody: the least is 1")]
+    ZeroBurst,
+    /// Only buckets have a burst.
+    #[error("{algorithm} has no burst: its capacity is its limit")]
+    BurstOnWindow {
+        /// The window algorithm.
+        algorithm: crate::Algorithm,
+    },
+    /// Only buckets can queue.
+    #[error("{algorithm} has no queue: it cannot admit for later")]
+    QueueOnWindow {
+        /// The window algorithm.
+        algorithm: crate::Algorithm,
+    },
+    /// Filling the burst, and the queue on top of it, takes longer than every store counts exactly.
+    #[error("burst and queue span {micros} µs, longer than {max} µs", max = crate::rule::MAX_SPAN_MICROS)]
+    SpanTooLong {
+        /// Time from exhausted, queue included, to full.
+        micros: u128,
+    },
+    /// A window log stores every request: its limit is capped.
+    #[error("a sliding window log keeps at most {max} units, not {limit}", max = crate::rule::MAX_LOG_LIMIT)]
+    LogTooLong {
+        /// The limit asked for.
+        limit: u32,
+    },
+    /// A policy without rules limits nothing.
+    #[error("a policy needs at least one rule")]
+    NoRules,
+    /// More rules than one decision may hold.
+    #[error("a policy has at most {max} rules, not {count}", max = crate::policy::MAX_RULES)]
+    TooManyRules {
+        /// How many were given.
+        count: usize,
+    },
+    /// Policy names are part of storage keys and of header fields.
+    #[error("policy name {0:?}: use 1 to 64 ASCII letters, digits, '-', '_' or '.'")]
+    PolicyName(String),
+    /// A text that is not a quota.
+    #[error("{text:?} is not a quota: {reason}")]
+    Parse {
+        /// The text as given.
+        text: String,
+        /// What was expected where.
+        reason: String,
+    },
+    /// A setting outside its range.
+    #[error("{setting}: {reason}")]
+    Setting {
+        /// Name of the setting.
+        setting: &'static str,
+        /// What is allowed.
+        reason: String,
+    },
+}
+
+/// Input at run time that no store is asked about.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DataError {
+    /// A time that not every store can hold exactly.
+    #[error("{micros} µs since the Unix epoch is beyond {max} µs", max = crate::time::MAX_MICROS)]
+    TimestampOutOfRange {
+        /// The time asked for.
+        micros: u64,
+    },
+    /// Bytes that are no state of this library.
+    #[error("stored state is not readable: {reason}")]
+    Corrupt {
+        /// What did not fit.
+        reason: &'static str,
+    },
+}

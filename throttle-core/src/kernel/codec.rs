@@ -1,0 +1,1 @@
+//! The packed form of a stored state, for stores that keep bytes.

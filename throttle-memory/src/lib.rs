@@ -1,0 +1,1 @@
+//! The embedded store of throttle: a sharded, bounded, self-sweeping table.

@@ -1,0 +1,1 @@
+//! Conformance suite and fault-injecting backend for throttle stores.
