@@ -10,6 +10,13 @@ use crate::{Policy, Timestamp};
 /// The most identical requests in one [`Action`]: 2^20. Their spans, added up, still fit the numbers of every store.
 pub const MAX_TIMES: u32 = 1 << 20;
 
+/// How long after its expiry a state may still be stored.
+pub const EXPIRY_MARGIN: Duration = Duration::from_secs(1);
+
+/// The same for actions that bring their own time: a clock that the caller moves may step back, and must then find how
+/// far it has been.
+pub const EXPIRY_MARGIN_OWN_TIME: Duration = Duration::from_secs(60);
+
 /// What is done with the cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Operand {
@@ -155,6 +162,16 @@ impl<'a> Action<'a> {
     #[must_use]
     pub const fn now(&self) -> Option<Timestamp> {
         self.now
+    }
+
+    /// How long after its expiry the state this action leaves is still stored: [`EXPIRY_MARGIN`], or
+    /// [`EXPIRY_MARGIN_OWN_TIME`] if the action brings its time.
+    #[must_use]
+    pub const fn expiry_margin(&self) -> Duration {
+        match self.now {
+            None => EXPIRY_MARGIN,
+            Some(_) => EXPIRY_MARGIN_OWN_TIME,
+        }
     }
 
     /// Whether no wait helps: it consumes or peeks at more than the policy can ever hold.

@@ -63,9 +63,7 @@ impl Clock for ThreadClock {
 fn monotonic_now() -> Timestamp {
     static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
     let (start, epoch_micros) = *ANCHOR.get_or_init(|| (Instant::now(), wall_micros()));
-    Timestamp::saturating_from_micros(
-        epoch_micros.saturating_add(crate::time::floor_micros(start.elapsed())),
-    )
+    Timestamp::saturating_from_micros(epoch_micros.saturating_add(crate::time::floor_micros(start.elapsed())))
 }
 
 /// The wall clock; a clock set before 1970 reads as the epoch.

@@ -135,7 +135,7 @@ impl Decision {
     ///
     /// [`Limited`], which holds the decision, if it is not.
     pub fn into_result(self) -> Result<Self, Limited> {
-        if self.is_allowed() { Ok(self) } else { Err(Limited(Box::new(self))) }
+        if self.is_allowed() { Ok(self) } else { Err(Limited::of(self)) }
     }
 
     fn longest(&self, micros: impl Fn(&RuleDecision) -> u64) -> Duration {
@@ -199,6 +199,10 @@ impl RuleDecision {
 pub struct Limited(Box<Decision>);
 
 impl Limited {
+    pub(crate) fn of(denial: Decision) -> Self {
+        Self(Box::new(denial))
+    }
+
     /// The denial.
     #[must_use]
     pub fn decision(&self) -> &Decision {

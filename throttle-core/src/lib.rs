@@ -1,20 +1,30 @@
-//! Core.
+#![doc = include_str!("../README.md")]
+
 pub mod kernel;
 pub mod policy;
 pub mod quota;
 pub mod rule;
+pub mod store;
 pub mod time;
 
 mod action;
 mod clock;
 mod decision;
 mod error;
+mod key;
+mod limiter;
 
-pub use self::action::{Action, MAX_TIMES, Operand, Outcome};
+pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
+pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
+pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
 pub use self::rule::{Algorithm, Rule};
+pub use self::store::{
+    AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, Operation, Results, Store,
+    StoreBackend, StoreUnavailableError,
+};
 pub use self::time::Timestamp;

@@ -283,7 +283,9 @@ mod tests {
 
     #[test]
     fn text_is_read_back() {
-        for text in ["token_bucket 10/s burst 20", "leaky_bucket 7 per 13s queue 250ms", "sliding_window_log 5/d"] {
+        for text in
+            ["token_bucket 10/s burst 20", "leaky_bucket 7 per 13s queue 250ms", "sliding_window_log 5/d"]
+        {
             assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
         }
         assert_eq!("GCRA 10/s".parse::<Rule>().unwrap(), Rule::gcra("10/s").unwrap());

@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn o_03_long_idling_overflows_nothing() {
         let bucket = bucket(300_000, Duration::from_secs(60), 300_000);
-        let drained = BucketState { tat_micros: 60_000_000, fraction: 0, denominator: bucket.ticks_per_micro() };
+        let drained =
+            BucketState { tat_micros: 60_000_000, fraction: 0, denominator: bucket.ticks_per_micro() };
         let debt = bucket.view(Some(&drained), Timestamp::from_micros(43_200_000_000).unwrap());
         assert_eq!(bucket.report(debt, Timestamp::EPOCH), Report { remaining: 300_000, reset_after: 0 });
     }

@@ -53,7 +53,11 @@ fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32)
     if let ([rule], [state]) = (rules, stored.states()) {
         return SmallVec::from_buf([state.report(rule.kernel(), request, charged)]);
     }
-    rules.iter().zip(stored.states()).map(|(rule, state)| state.report(rule.kernel(), request, charged)).collect()
+    rules
+        .iter()
+        .zip(stored.states())
+        .map(|(rule, state)| state.report(rule.kernel(), request, charged))
+        .collect()
 }
 
 #[inline]
@@ -62,7 +66,9 @@ fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 
     match rule.kernel() {
         Kernel::Bucket(kernel) => kernel.room(seen.bucket(kernel, request.now), request, times),
         Kernel::FixedWindow(kernel) => kernel.room(seen.fixed_window(kernel, request.now), request, times),
-        Kernel::SlidingWindow(kernel) => kernel.room(seen.sliding_window(kernel, request.now), request, times),
+        Kernel::SlidingWindow(kernel) => {
+            kernel.room(seen.sliding_window(kernel, request.now), request, times)
+        }
         Kernel::SlidingLog(kernel) => kernel.room(seen.sliding_log(kernel), request, times),
     }
 }

@@ -12,7 +12,13 @@ pub(crate) fn explain(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Small
     if let ([rule], [state]) = (action.policy().rules(), outcome.states()) {
         return SmallVec::from_buf([step.explain_rule(rule, state)]);
     }
-    action.policy().rules().iter().zip(outcome.states()).map(|(rule, state)| step.explain_rule(rule, state)).collect()
+    action
+        .policy()
+        .rules()
+        .iter()
+        .zip(outcome.states())
+        .map(|(rule, state)| step.explain_rule(rule, state))
+        .collect()
 }
 
 /// Where in an action one request stands.
@@ -30,7 +36,13 @@ impl Step {
     fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         let granted = outcome.granted();
         let charges = action.operand() == Operand::Consume;
-        let earlier = if !charges { 0 } else if nth < granted { nth } else { granted };
+        let earlier = if !charges {
+            0
+        } else if nth < granted {
+            nth
+        } else {
+            granted
+        };
         let cost = u64::from(action.cost());
         Self {
             request: action.request(outcome.now()),
@@ -46,7 +58,9 @@ impl Step {
         match rule.kernel() {
             Kernel::Bucket(kernel) => self.explain_view(rule, kernel, state.bucket(kernel, now)),
             Kernel::FixedWindow(kernel) => self.explain_view(rule, kernel, state.fixed_window(kernel, now)),
-            Kernel::SlidingWindow(kernel) => self.explain_view(rule, kernel, state.sliding_window(kernel, now)),
+            Kernel::SlidingWindow(kernel) => {
+                self.explain_view(rule, kernel, state.sliding_window(kernel, now))
+            }
             Kernel::SlidingLog(kernel) => self.explain_view(rule, kernel, state.sliding_log(kernel)),
         }
     }

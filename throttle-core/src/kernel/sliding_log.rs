@@ -68,7 +68,8 @@ impl SlidingLog {
     pub(crate) fn summarize(&self, log: &SlidingLogState, request: &Request, granted: u32) -> LogSummary {
         let now = request.now.as_micros();
         let gone = log.entries.iter().take_while(|entry| !self.counts(entry.time, request.now));
-        let (dead, gone) = gone.fold((0, 0), |(dead, units), entry| (dead + 1, units + u64::from(entry.cost)));
+        let (dead, gone) =
+            gone.fold((0, 0), |(dead, units), entry| (dead + 1, units + u64::from(entry.cost)));
         let used = log.total - gone;
         let after = used + (u64::from(granted) + 1) * u64::from(request.cost);
         let excess = after.saturating_sub(u64::from(self.limit));

@@ -75,8 +75,7 @@ impl SlidingWindow {
     pub(crate) fn view(&self, state: Option<&SlidingWindowState>, now: Timestamp) -> SlidingWindowView {
         let present = now.as_micros() / self.period;
         let elapsed = now.as_micros() % self.period / self.unit;
-        let seen =
-            |current, previous| SlidingWindowView { index: present, current, previous, elapsed };
+        let seen = |current, previous| SlidingWindowView { index: present, current, previous, elapsed };
         let Some(state) = state else { return seen(0, 0) };
         let (current, previous) = (u64::from(state.current), u64::from(state.previous));
         if state.period != self.period {

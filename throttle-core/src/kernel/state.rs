@@ -1,10 +1,12 @@
 //! What stores keep for a key, and what they report of it.
 
+use std::time::Duration;
+
 use super::{
-    Bucket, BucketState, FixedWindow, FixedWindowState, Kernel, LogSummary, Request, SlidingLog, SlidingLogState,
-    SlidingWindow, SlidingWindowState,
+    Bucket, BucketState, FixedWindow, FixedWindowState, Kernel, LogSummary, Request, SlidingLog,
+    SlidingLogState, SlidingWindow, SlidingWindowState,
 };
-use crate::{Policy, Timestamp};
+use crate::{Action, Policy, Timestamp};
 
 /// What a store keeps of one rule for one key.
 ///
@@ -143,13 +145,19 @@ impl PolicyState {
         }
     }
 
-    /// When the key is as good as new, and nothing needs to be kept.
+    /// When the key is as good as new.
     #[must_use]
     pub fn expires_at(&self) -> Timestamp {
         self.states().iter().map(StoredState::expires_at).max().unwrap_or(Timestamp::EPOCH)
     }
 
-    /// Whether nothing needs to be kept.
+    /// How long a store keeps what `action` left at `now`: until it expires, and a margin.
+    #[must_use]
+    pub fn time_to_live(&self, action: &Action<'_>, now: Timestamp) -> Duration {
+        self.expires_at().saturating_since(now) + action.expiry_margin()
+    }
+
+    /// Whether nothing was ever stored.
     #[must_use]
     pub fn is_fresh(&self) -> bool {
         self.states().iter().all(|state| *state == StoredState::Fresh)

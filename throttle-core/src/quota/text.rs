@@ -59,9 +59,9 @@ impl TryFrom<&str> for Quota {
 /// Writes what [`FromStr`] reads back as the same quota.
 impl fmt::Display for Quota {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match Period(self.period_micros) {
-            Period(micros) if unit_of(micros).0 == micros => write!(f, "{}/{}", self.limit, unit_of(micros).1)?,
-            period => write!(f, "{} per {period}", self.limit)?,
+        match unit_of(self.period_micros) {
+            (unit, name) if unit == self.period_micros => write!(f, "{}/{name}", self.limit)?,
+            _ => write!(f, "{} per {}", self.limit, Period(self.period_micros))?,
         }
         match self.burst {
             Some(burst) => write!(f, " burst {burst}"),
@@ -143,7 +143,8 @@ impl<'t> Words<'t> {
             .iter()
             .find(named)
             .ok_or_else(|| format!("expected us, ms, s, m, h, d or w, found {}", shown(word)))?;
-        let micros = count.checked_mul(*unit).ok_or_else(|| format!("a period of {count} units is too long"))?;
+        let micros =
+            count.checked_mul(*unit).ok_or_else(|| format!("a period of {count} units is too long"))?;
         Ok(Duration::from_micros(micros))
     }
 

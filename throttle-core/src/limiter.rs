@@ -1,0 +1,221 @@
+//! [`RateLimiter`]: a policy on a store, with everything a caller can ask of it.
+
+mod acquire;
+mod blocking;
+mod detached;
+mod reserve;
+
+use std::fmt;
+use std::sync::Arc;
+
+pub use self::blocking::Blocking;
+pub use self::reserve::{Reservation, Reserve};
+
+use crate::{
+    Action, Clock, Decision, Guarded, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
+    SystemClock, Timestamp,
+};
+
+/// A [`Policy`] on a store. Cheap to clone; clones share everything.
+///
+/// A key is any string: whose allowance it is. A denial is a value, not an error; the only error is
+/// [`StoreUnavailableError`].
+///
+/// **Cancellation.** A dropped call leaves its key charged or not, never in between; which of the two is not known if
+/// the store had been asked. [`acquire`](Self::acquire) and [`reserve`](Self::reserve) give back what nobody waits
+/// for.
+pub struct RateLimiter<S> {
+    inner: Arc<Inner<S>>,
+}
+
+struct Inner<S> {
+    store: S,
+    policy: Policy,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl<B: StoreBackend> RateLimiter<Guarded<B>> {
+    /// Limits by `policy` on `backend`.
+    #[must_use]
+    pub fn new(policy: Policy, backend: B) -> Self {
+        Self::on(policy, Guarded::new(backend))
+    }
+}
+
+impl<S: Store> RateLimiter<S> {
+    /// Limits by `policy` on a store that is guarded already, such as an [`AnyStore`](crate::AnyStore).
+    #[must_use]
+    pub fn on(policy: Policy, store: S) -> Self {
+        Self { inner: Arc::new(Inner { store, policy, clock: None }) }
+    }
+
+    /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer.
+    #[must_use]
+    pub fn with_clock(self, clock: impl Clock) -> Self
+    where
+        S: Clone,
+    {
+        let inner = Arc::try_unwrap(self.inner).unwrap_or_else(|shared| Inner {
+            store: shared.store.clone(),
+            policy: shared.policy.clone(),
+            clock: None,
+        });
+        Self { inner: Arc::new(Inner { clock: Some(Arc::new(clock)), ..inner }) }
+    }
+
+    /// What is limited.
+    #[must_use]
+    pub fn policy(&self) -> &Policy {
+        &self.inner.policy
+    }
+
+    /// Where it is counted.
+    #[must_use]
+    pub fn store(&self) -> &S {
+        &self.inner.store
+    }
+
+    /// The same limiter for callers without async.
+    #[must_use]
+    pub fn blocking(&self) -> Blocking<S> {
+        Blocking::new(self.clone())
+    }
+
+    /// Takes one unit of `key`'s allowance, now or not at all.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    #[inline]
+    pub async fn check(&self, key: &str) -> Result<Decision, StoreUnavailableError> {
+        self.check_n(key, 1).await
+    }
+
+    /// Takes `cost` units at once, now or not at all. A cost of 0 is a probe: allowed, and nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    #[inline]
+    pub async fn check_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
+        self.decide(&Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+    }
+
+    /// What [`check`](Self::check) would answer. Nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn peek(&self, key: &str) -> Result<Decision, StoreUnavailableError> {
+        self.peek_n(key, 1).await
+    }
+
+    /// What [`check_n`](Self::check_n) would answer. Nothing changes.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn peek_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
+        self.decide(&Action::peek(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+    }
+
+    /// Takes as many units as there are, at most `most` and at most
+    /// [`MAX_TIMES`](crate::MAX_TIMES), in one step.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn take_up_to(&self, key: &str, most: u32) -> Result<Taken, StoreUnavailableError> {
+        if most == 0 {
+            return Ok(Taken { units: 0, decision: self.check_n(key, 0).await? });
+        }
+        let action = Action::consume(&self.inner.policy, key).with_times(most).at(self.now());
+        let outcome = self.inner.store.decide(&action).await?;
+        let units = outcome.granted();
+        let last = if units < action.times() { units } else { units - 1 };
+        Ok(Taken { units, decision: Decision::of(&action, &outcome, last) })
+    }
+
+    /// Gives `cost` units back, never above full. The decision says where the key stands then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn refund(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
+        self.decide(&Action::refund(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+    }
+
+    /// Forgets what `key` has used; whether there was anything to forget.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError> {
+        self.inner.store.reset(self.inner.policy.name(), key).await
+    }
+
+    /// Forgets what every key has used under this policy; how many keys that were.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn reset_all(&self) -> Result<u64, StoreUnavailableError> {
+        self.inner.store.reset_policy(self.inner.policy.name()).await
+    }
+
+    #[inline]
+    async fn decide(&self, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
+        if action.is_hopeless() {
+            return Ok(Decision::never(action.policy().capacity()));
+        }
+        let outcome: Outcome = self.inner.store.decide(action).await?;
+        Ok(Decision::of(action, &outcome, 0))
+    }
+
+    #[inline]
+    fn now(&self) -> Option<Timestamp> {
+        self.inner.clock.as_ref().map(|clock| clock.now())
+    }
+
+    /// The clock that waits are measured on.
+    fn wait_clock(&self) -> Arc<dyn Clock> {
+        self.inner.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
+    }
+}
+
+impl<S> Clone for RateLimiter<S> {
+    fn clone(&self) -> Self {
+        Self { inner: Arc::clone(&self.inner) }
+    }
+}
+
+impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RateLimiter")
+            .field("policy", &self.inner.policy)
+            .field("store", &self.inner.store)
+            .field("clock", &self.inner.clock)
+            .finish()
+    }
+}
+
+/// What [`RateLimiter::take_up_to`] took.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    units: u32,
+    decision: Decision,
+}
+
+impl Taken {
+    /// How many units were taken.
+    #[must_use]
+    pub const fn units(&self) -> u32 {
+        self.units
+    }
+
+    /// The decision on the last unit: allowed if all were taken, else the denial of the first that was not.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+}

@@ -1,0 +1,79 @@
+//! Waiting for admission, within a deadline.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::RateLimiter;
+use super::detached::check_held;
+use crate::{Action, Clock, Decision, Store, StoreUnavailableError};
+
+impl<S: Store> RateLimiter<S> {
+    /// Takes one unit, waiting for it at most `within`. See [`acquire_n`](Self::acquire_n).
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn acquire(&self, key: &str, within: Duration) -> Result<Decision, StoreUnavailableError> {
+        self.acquire_n(key, 1, within).await
+    }
+
+    /// Takes `cost` units, waiting for them at most `within`. An allowed decision is returned when it is time to go
+    /// ahead; a denied one as soon as no wait within the deadline can help, which may be at once.
+    ///
+    /// Where a rule has a queue, callers are served in the order in which they came. Otherwise those who wait ask again
+    /// when there may be room, and the first to ask gets it.
+    ///
+    /// **Cancellation.** A caller that goes away before this returns gives back what it was granted: at once on
+    /// memory, else on the current tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn acquire_n(
+        &self,
+        key: &str,
+        cost: u32,
+        within: Duration,
+    ) -> Result<Decision, StoreUnavailableError> {
+        self.acquire_on(self.wait_clock(), key, cost, within).await
+    }
+
+    pub(super) async fn acquire_on(
+        &self,
+        clock: Arc<dyn Clock>,
+        key: &str,
+        cost: u32,
+        within: Duration,
+    ) -> Result<Decision, StoreUnavailableError> {
+        let key = Arc::from(key);
+        let started = clock.now();
+        loop {
+            let left = within.saturating_sub(clock.now().saturating_since(started));
+            let (decision, mut held) = check_held(self, &key, cost, left).await?;
+            let wait = decision.retry_after().unwrap_or_else(|| decision.delay());
+            if decision.is_allowed() {
+                if !wait.is_zero() {
+                    clock.sleep(wait).await;
+                }
+                held.keep();
+                return Ok(decision);
+            }
+            let left = within.saturating_sub(clock.now().saturating_since(started));
+            if decision.is_never() || wait > left {
+                return Ok(decision);
+            }
+            clock.sleep(wait).await;
+        }
+    }
+
+    /// Consumes now, or for up to `max_wait` later through the queue.
+    pub(super) async fn decide_waiting(
+        &self,
+        key: &str,
+        cost: u32,
+        max_wait: Duration,
+    ) -> Result<Decision, StoreUnavailableError> {
+        let action = Action::consume(&self.inner.policy, key).with_cost(cost).with_max_wait(max_wait);
+        self.decide(&action.at(self.now())).await
+    }
+}

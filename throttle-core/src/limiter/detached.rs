@@ -1,0 +1,116 @@
+//! Calls that are seen through although their caller has gone, so that what they were granted is given back.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use tokio::runtime::Handle;
+
+use super::RateLimiter;
+use crate::{Decision, Store, StoreUnavailableError};
+
+/// Units that go back to their key unless they are [kept](Self::keep).
+///
+/// Dropped, it refunds at once if the store needs no waiting (memory), else on the tokio runtime that is current. With
+/// neither, the units stay used until time brings them back.
+pub(super) struct Held<S: Store> {
+    limiter: RateLimiter<S>,
+    key: Arc<str>,
+    units: u32,
+}
+
+impl<S: Store> Held<S> {
+    pub(super) fn new(limiter: &RateLimiter<S>, key: Arc<str>, units: u32) -> Self {
+        Self { limiter: limiter.clone(), key, units }
+    }
+
+    pub(super) fn limiter(&self) -> &RateLimiter<S> {
+        &self.limiter
+    }
+
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
+    pub(super) const fn units(&self) -> u32 {
+        self.units
+    }
+
+    /// The units are used: nothing goes back.
+    pub(super) fn keep(&mut self) {
+        self.units = 0;
+    }
+}
+
+impl<S: Store> Drop for Held<S> {
+    fn drop(&mut self) {
+        if self.units == 0 {
+            return;
+        }
+        let (limiter, key, units) = (self.limiter.clone(), Arc::clone(&self.key), self.units);
+        finish(async move {
+            // Nobody is left to tell; the units come back with time.
+            let _ = limiter.refund(&key, units).await;
+        });
+    }
+}
+
+/// Asks for `cost` units. If the caller goes away before the answer is here, the call is still seen through, and what
+/// it was granted goes back.
+pub(super) async fn check_held<S: Store>(
+    limiter: &RateLimiter<S>,
+    key: &Arc<str>,
+    cost: u32,
+    max_wait: std::time::Duration,
+) -> Result<(Decision, Held<S>), StoreUnavailableError> {
+    let (limiter, key) = (limiter.clone(), Arc::clone(key));
+    SeenThrough::new(async move {
+        let decision = limiter.decide_waiting(&key, cost, max_wait).await?;
+        let held = Held::new(&limiter, key, if decision.is_allowed() { cost } else { 0 });
+        Ok((decision, held))
+    })
+    .await
+}
+
+/// A future that goes on in the background when it is dropped half-way.
+struct SeenThrough<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>)
+where
+    T: Send + 'static;
+
+impl<T: Send + 'static> SeenThrough<T> {
+    fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+        Self(Some(Box::pin(future)))
+    }
+}
+
+impl<T: Send + 'static> Future for SeenThrough<T> {
+    type Output = T;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let Some(future) = &mut self.0 else { return Poll::Pending };
+        let answer = future.as_mut().poll(context);
+        if answer.is_ready() {
+            self.0 = None;
+        }
+        answer
+    }
+}
+
+impl<T: Send + 'static> Drop for SeenThrough<T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.0.take() {
+            finish(async move { drop(future.await) });
+        }
+    }
+}
+
+/// Runs `future` to its end: here if it needs no waiting, else on the current tokio runtime, if there is one.
+fn finish(future: impl Future<Output = ()> + Send + 'static) {
+    let mut future = Box::pin(future);
+    if pin!(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        && let Ok(runtime) = Handle::try_current()
+    {
+        runtime.spawn(future);
+    }
+}

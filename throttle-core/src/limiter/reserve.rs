@@ -1,0 +1,117 @@
+//! Reservations: take an estimate now, settle when the cost is known.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::RateLimiter;
+use super::detached::{Held, check_held};
+use crate::{Action, Decision, Limited, Store, StoreUnavailableError};
+
+impl<S: Store> RateLimiter<S> {
+    /// Takes an `estimate` of units now, to be settled by [`Reservation::commit`] when the cost is known.
+    ///
+    /// **Cancellation.** A call dropped before it returns gives back what it was granted, as a dropped
+    /// [`Reservation`] does.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer.
+    pub async fn reserve(&self, key: &str, estimate: u32) -> Result<Reserve<S>, StoreUnavailableError> {
+        let (decision, held) = check_held(self, &Arc::from(key), estimate, Duration::ZERO).await?;
+        Ok(match decision.is_allowed() {
+            true => Reserve::Held(Reservation { decision, held }),
+            false => Reserve::Denied(decision),
+        })
+    }
+}
+
+/// The answer to [`RateLimiter::reserve`].
+#[derive(Debug)]
+#[must_use = "a reservation that is dropped is given back"]
+pub enum Reserve<S: Store> {
+    /// The estimate was taken.
+    Held(Reservation<S>),
+    /// There was not enough.
+    Denied(Decision),
+}
+
+impl<S: Store> Reserve<S> {
+    /// For those who want `?`.
+    ///
+    /// # Errors
+    ///
+    /// [`Limited`] if there was not enough.
+    pub fn into_result(self) -> Result<Reservation<S>, Limited> {
+        match self {
+            Self::Held(reservation) => Ok(reservation),
+            Self::Denied(decision) => Err(Limited::of(decision)),
+        }
+    }
+}
+
+/// Units taken on an estimate. Dropped without being settled, it gives all of them back to the store that was charged:
+/// at once on memory, else on the current tokio runtime; without one they come back with time.
+#[must_use = "a reservation that is dropped is given back"]
+pub struct Reservation<S: Store> {
+    decision: Decision,
+    held: Held<S>,
+}
+
+impl<S: Store> Reservation<S> {
+    /// The decision that took the estimate.
+    #[must_use]
+    pub const fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// Units held.
+    #[must_use]
+    pub const fn units(&self) -> u32 {
+        self.held.units()
+    }
+
+    /// Settles: gives back what was held above `actual`, or charges what is missing. What is missing is charged as far
+    /// as the key has units left, its queue included; the decision is a denial if that was not far enough. A key never
+    /// goes further into debt than its policy allows.
+    ///
+    /// **Cancellation.** Dropped, the estimate may stay charged in place of the actual cost.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer; the estimate then stays charged.
+    pub async fn commit(mut self, actual: u32) -> Result<Decision, StoreUnavailableError> {
+        let estimate = self.held.units();
+        self.held.keep();
+        let (limiter, key) = (self.held.limiter(), self.held.key());
+        if actual <= estimate {
+            return limiter.refund(key, estimate - actual).await;
+        }
+        limiter.charge(key, actual - estimate).await
+    }
+
+    /// Gives all of it back, and says where the key stands then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreUnavailableError`] if the store does not answer; the estimate then stays charged.
+    pub async fn release(self) -> Result<Decision, StoreUnavailableError> {
+        self.commit(0).await
+    }
+}
+
+impl<S: Store> RateLimiter<S> {
+    /// Charges `units` that were used already, as far as there are any.
+    async fn charge(&self, key: &str, units: u32) -> Result<Decision, StoreUnavailableError> {
+        let action = Action::consume(&self.inner.policy, key).with_times(units).with_max_wait(Duration::MAX);
+        let outcome = self.inner.store.decide(&action.at(self.now())).await?;
+        let granted = outcome.granted();
+        Ok(Decision::of(&action, &outcome, if granted < units { granted } else { granted - 1 }))
+    }
+}
+
+impl<S: Store> fmt::Debug for Reservation<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation").field("units", &self.units()).field("decision", &self.decision).finish()
+    }
+}

@@ -1,0 +1,225 @@
+//! The macro that turns one list of operations into the backend trait, its sealed face, the guard that is the only
+//! way from one to the other, the erased twin, and the list of names.
+
+/// Takes the operations of a store once. Each line reads like the method it becomes:
+///
+/// ```text
+/// /// Docs of a trait, then of each operation.
+/// trait Backend => Store, Guarded, AnyStore {
+///     Name: async fn name(&self, argument: Type) -> Result<Answer>;
+///     Other: async fn other(&self, argument: Type) -> Results<Answer> = default_of(self, argument);
+/// }
+/// ```
+///
+/// `Result` and `Results` get the error of the place: the backend's own in the backend trait, the
+/// [`StoreUnavailableError`](super::StoreUnavailableError) everywhere else. An operation is one line here; whoever
+/// forgets it fails to build.
+macro_rules! store_operations {
+    // A method of the backend trait that authors must write, and one that has a default.
+    (@method $(#[$doc:meta])* $name:ident($self:ident $(, $arg:ident: $ty:ty)*) -> $Result:ident<$answer:ty>) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// A member of the backend's family.
+        fn $name(&$self $(, $arg: $ty)*) -> impl Future<Output = $Result<$answer, Self::BaseError>> + Send;
+    };
+    (@method $(#[$doc:meta])* $name:ident($self:ident $(, $arg:ident: $ty:ty)*) -> $Result:ident<$answer:ty>
+        = $default:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Errors
+        ///
+        /// A member of the backend's family.
+        fn $name(&$self $(, $arg: $ty)*) -> impl Future<Output = $Result<$answer, Self::BaseError>> + Send {
+            $default
+        }
+    };
+
+    (
+        $(#[$docs:meta])*
+        trait $Backend:ident => $Store:ident, $Guarded:ident, $AnyStore:ident {
+            $(
+                $(#[$doc:meta])*
+                $Operation:ident: async fn $name:ident(&$self:ident $(, $arg:ident: $ty:ty)*)
+                    -> $Result:ident<$answer:ty> $(= $default:expr)?;
+            )+
+        }
+    ) => {
+        $(#[$docs])*
+        pub trait $Backend: std::fmt::Debug + Send + Sync + 'static {
+            /// Every way in which this backend can fail.
+            type BaseError: $crate::store::BaseErrorSet;
+
+            /// The name of this kind of store in errors and metrics, such as `redis`.
+            fn name(&self) -> &'static str;
+
+            $(
+                store_operations! {
+                    @method $(#[$doc])* $name($self $(, $arg: $ty)*) -> $Result<$answer> $(= $default)?
+                }
+            )+
+        }
+
+        #[deny(clippy::missing_trait_methods)]
+        impl<B: $Backend> $Backend for std::sync::Arc<B> {
+            type BaseError = B::BaseError;
+
+            fn name(&self) -> &'static str {
+                (**self).name()
+            }
+
+            $(
+                fn $name(&$self $(, $arg: $ty)*)
+                    -> impl Future<Output = $Result<$answer, Self::BaseError>> + Send {
+                    (**$self).$name($($arg),*)
+                }
+            )+
+        }
+
+        /// The operations by name.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            /// Reaching the store in the first place, before there is a backend.
+            Connect,
+            $(
+                $(#[$doc])*
+                $Operation,
+            )+
+        }
+
+        impl Operation {
+            /// Every operation of a backend; [`Operation::Connect`] comes before there is one.
+            pub const ALL: &[Self] = &[$(Self::$Operation),+];
+
+            /// Its name in errors and metrics, such as `decide_many`.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::Connect => "connect",
+                    $(Self::$Operation => stringify!($name),)+
+                }
+            }
+        }
+
+        /// A store as users call it. Sealed: every store is a [`StoreBackend`] behind [`Guarded`], so every failure is
+        /// a [`StoreUnavailableError`](super::StoreUnavailableError).
+        pub trait $Store: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
+            /// The name of the kind of store.
+            fn backend_name(&self) -> &'static str;
+
+            $(
+                $(#[$doc])*
+                ///
+                /// # Errors
+                ///
+                /// [`StoreUnavailableError`](super::StoreUnavailableError), whatever the backend failed with.
+                fn $name(&$self $(, $arg: $ty)*)
+                    -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send;
+            )+
+        }
+
+        /// A backend that users may call: adds the backend's name and the operation to each error, and nothing else.
+        #[derive(Debug, Clone, Default)]
+        pub struct $Guarded<B>(B);
+
+        impl<B: $Backend> $Guarded<B> {
+            /// Guards `backend`.
+            pub const fn new(backend: B) -> Self {
+                Self(backend)
+            }
+
+            /// The backend itself, with its own errors.
+            pub const fn get_ref(&self) -> &B {
+                &self.0
+            }
+
+            /// The backend itself, with its own errors.
+            pub fn into_inner(self) -> B {
+                self.0
+            }
+        }
+
+        impl<B: $Backend> From<B> for $Guarded<B> {
+            fn from(backend: B) -> Self {
+                Self(backend)
+            }
+        }
+
+        impl<B: $Backend> $Store for $Guarded<B> {
+            fn backend_name(&self) -> &'static str {
+                self.0.name()
+            }
+
+            $(
+                #[inline]
+                async fn $name(&$self $(, $arg: $ty)*)
+                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                    let answer = $self.0.$name($($arg),*).await;
+                    $crate::store::error::guard(answer, $self.0.name(), Operation::$Operation)
+                }
+            )+
+        }
+
+        /// A store whose kind is chosen at run time. Cheap to clone; each call boxes one future.
+        #[derive(Debug, Clone)]
+        pub struct $AnyStore(std::sync::Arc<dyn erased::Erased>);
+
+        impl $AnyStore {
+            /// Forgets which kind of store it is.
+            pub fn new(store: impl $Store) -> Self {
+                Self(std::sync::Arc::new(store))
+            }
+        }
+
+        impl $Store for $AnyStore {
+            fn backend_name(&self) -> &'static str {
+                self.0.backend_name()
+            }
+
+            $(
+                async fn $name(&$self $(, $arg: $ty)*)
+                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                    $self.0.$name($($arg),*).await
+                }
+            )+
+        }
+
+        mod erased {
+            use super::*;
+
+            /// The only place where a future is boxed.
+            #[async_trait::async_trait]
+            pub(super) trait Erased: std::fmt::Debug + Send + Sync {
+                fn backend_name(&self) -> &'static str;
+                $(
+                    async fn $name(&self $(, $arg: $ty)*)
+                        -> $Result<$answer, $crate::store::StoreUnavailableError>;
+                )+
+            }
+
+            #[async_trait::async_trait]
+            impl<S: $Store> Erased for S {
+                fn backend_name(&self) -> &'static str {
+                    $Store::backend_name(self)
+                }
+                $(
+                    async fn $name(&self $(, $arg: $ty)*)
+                        -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                        $Store::$name(self $(, $arg)*).await
+                    }
+                )+
+            }
+        }
+
+        mod sealed {
+            #[expect(unnameable_types, reason = "nobody else may implement a store")]
+            pub trait Sealed {}
+            impl<B: super::$Backend> Sealed for super::$Guarded<B> {}
+            impl Sealed for super::$AnyStore {}
+        }
+    };
+}
+
+pub(super) use store_operations;
