@@ -68,6 +68,7 @@ impl<'a> Action<'a> {
         Self::new(Operand::Refund, policy, key)
     }
 
+    #[inline]
     const fn new(operand: Operand, policy: &'a Policy, key: &'a str) -> Self {
         Self { policy, key, cost: 1, times: 1, max_wait_micros: 0, operand, now: None }
     }
@@ -197,6 +198,7 @@ impl Outcome {
     /// `granted` requests were admitted at `now`, on these `states`: one per rule, from **before** the action, or from
     /// after it for a refund. For a peek, `granted` says whether consuming would be admitted; a refund always is.
     #[must_use]
+    #[inline]
     pub fn new(granted: u32, now: Timestamp, states: impl Into<SmallVec<[RuleState; 1]>>) -> Self {
         Self { granted, now, states: states.into() }
     }

@@ -24,6 +24,7 @@ const HASHED: char = '#';
 /// assert_ne!(stored_key("#alice"), "#alice");
 /// ```
 #[must_use]
+#[inline]
 pub fn stored_key(key: &str) -> Cow<'_, str> {
     if key.len() <= MAX_KEY_BYTES && !key.starts_with(HASHED) {
         return Cow::Borrowed(key);

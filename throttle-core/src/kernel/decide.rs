@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::{Algorithm, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
+use super::{Algorithm, Bucket, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
 use crate::{Action, Operand, Outcome, Rule, Timestamp};
 
 /// Decides `action` at `now` on what is stored for its key, and moves that to what is to be stored.
@@ -24,21 +24,53 @@ use crate::{Action, Operand, Outcome, Rule, Timestamp};
 /// ```
 #[inline]
 pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> Outcome {
-    stored.fit(action.policy());
     let request = action.request(now);
     let rules = action.policy().rules();
+    if let ([rule], PolicyState::One(state)) = (rules, &mut *stored)
+        && let Kernel::Bucket(kernel) = rule.kernel()
+        && action.operand() == Operand::Consume
+    {
+        return consume_bucket(kernel, state, &request, action.times());
+    }
+    decide_any(action, &request, stored)
+}
+
+/// One bucket and nothing else: what nearly every decision is, without the loops over rules.
+#[inline]
+fn consume_bucket(kernel: &Bucket, state: &mut StoredState, request: &Request, times: u32) -> Outcome {
+    let seen = state.without_log();
+    let debt = seen.bucket(kernel, request.now);
+    let mut granted = 0;
+    if times > 1 {
+        granted = kernel.room(debt, request, times);
+        if granted > 0 && request.cost > 0 {
+            let units = u64::from(granted) * u64::from(request.cost);
+            *state = kernel.store(kernel.charge(debt, units), request.now);
+        }
+    } else if let Some(after) = kernel.admit(debt, request) {
+        granted = 1;
+        if request.cost > 0 {
+            *state = kernel.store(after, request.now);
+        }
+    }
+    Outcome::new(granted, request.now, SmallVec::from_buf([seen]))
+}
+
+fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
+    stored.fit(action.policy());
+    let (rules, now) = (action.policy().rules(), request.now);
     if action.operand() == Operand::Refund {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
-            refund(rule, state, &request);
+            refund(rule, state, request);
         }
-        return Outcome::new(1, now, report(rules, stored, &request, 0));
+        return Outcome::new(1, now, report(rules, stored, request, 0));
     }
     let mut granted = action.times();
     for (rule, state) in rules.iter().zip(stored.states()) {
-        granted = room(rule, state, &request, granted);
+        granted = room(rule, state, request, granted);
     }
     let charged = if action.operand() == Operand::Consume { granted } else { 0 };
-    let states = report(rules, stored, &request, charged);
+    let states = report(rules, stored, request, charged);
     let units = u64::from(charged) * u64::from(request.cost);
     if units > 0 {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
@@ -48,11 +80,7 @@ pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> 
     Outcome::new(granted, now, states)
 }
 
-#[inline]
 fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> SmallVec<[RuleState; 1]> {
-    if let ([rule], [state]) = (rules, stored.states()) {
-        return SmallVec::from_buf([state.report(rule.kernel(), request, charged)]);
-    }
     rules
         .iter()
         .zip(stored.states())
@@ -60,7 +88,6 @@ fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32)
         .collect()
 }
 
-#[inline]
 fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 {
     let seen = state.report(rule.kernel(), request, 0);
     match rule.kernel() {
@@ -69,11 +96,10 @@ fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 
         Kernel::SlidingWindow(kernel) => {
             kernel.room(seen.sliding_window(kernel, request.now), request, times)
         }
-        Kernel::SlidingLog(kernel) => kernel.room(seen.sliding_log(kernel), request, times),
+        Kernel::SlidingLog(kernel) => kernel.room(seen.sliding_log(), request, times),
     }
 }
 
-#[inline]
 fn charge(rule: &Rule, state: &mut StoredState, now: Timestamp, units: u64) {
     let seen = state.without_log();
     *state = match rule.kernel() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     Bucket, BucketState, FixedWindow, FixedWindowState, Kernel, LogSummary, Request, SlidingLog,
-    SlidingLogState, SlidingWindow, SlidingWindowState,
+    SlidingLogState, SlidingWindow, SlidingWindowState, Span,
 };
 use crate::{Action, Policy, Timestamp};
 
@@ -60,6 +60,7 @@ impl StoredState {
 
     /// What is reported: seen by `kernel` with `granted` requests still to be charged. The state of another
     /// algorithm counts as none.
+    #[inline]
     pub(crate) fn report(&self, kernel: &Kernel, request: &Request, granted: u32) -> RuleState {
         let Kernel::SlidingLog(kernel) = kernel else { return self.without_log() };
         RuleState::SlidingLog(match self {
@@ -71,6 +72,7 @@ impl StoredState {
 
 impl StoredState {
     /// What is reported of all but a log.
+    #[inline]
     pub(crate) fn without_log(&self) -> RuleState {
         match self {
             Self::Bucket(state) => RuleState::Bucket(*state),
@@ -82,7 +84,8 @@ impl StoredState {
 }
 
 impl RuleState {
-    pub(crate) fn bucket(&self, kernel: &Bucket, now: Timestamp) -> u128 {
+    #[inline]
+    pub(crate) fn bucket(&self, kernel: &Bucket, now: Timestamp) -> Span {
         kernel.view(if let Self::Bucket(state) = self { Some(state) } else { None }, now)
     }
 
@@ -102,7 +105,7 @@ impl RuleState {
         kernel.view(if let Self::SlidingWindow(state) = self { Some(state) } else { None }, now)
     }
 
-    pub(crate) fn sliding_log(&self, _kernel: &SlidingLog) -> LogSummary {
+    pub(crate) fn sliding_log(&self) -> LogSummary {
         match self {
             Self::SlidingLog(summary) => *summary,
             _ => LogSummary { used: 0, newest: 0, fits_at: None },
@@ -122,6 +125,7 @@ pub enum PolicyState {
 impl PolicyState {
     /// The state of a key that has used nothing.
     #[must_use]
+    #[inline]
     pub fn fresh(policy: &Policy) -> Self {
         match policy.rules() {
             [_] => Self::One(StoredState::Fresh),
@@ -131,6 +135,7 @@ impl PolicyState {
 
     /// The states, one per rule.
     #[must_use]
+    #[inline]
     pub fn states(&self) -> &[StoredState] {
         match self {
             Self::One(state) => std::slice::from_ref(state),
@@ -138,6 +143,7 @@ impl PolicyState {
         }
     }
 
+    #[inline]
     pub(crate) fn states_mut(&mut self) -> &mut [StoredState] {
         match self {
             Self::One(state) => std::slice::from_mut(state),
@@ -159,11 +165,13 @@ impl PolicyState {
 
     /// Whether nothing was ever stored.
     #[must_use]
+    #[inline]
     pub fn is_fresh(&self) -> bool {
         self.states().iter().all(|state| *state == StoredState::Fresh)
     }
 
     /// As many states as the policy has rules now: a rule that was added is fresh, one that was removed is gone.
+    #[inline]
     pub(crate) fn fit(&mut self, policy: &Policy) {
         if self.states().len() == policy.rules().len() {
             return;
