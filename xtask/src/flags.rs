@@ -48,7 +48,7 @@ pub(crate) enum Action {
     Up { names: Vec<String> },
     /// Stop the named services, or all.
     Down { names: Vec<String> },
-    /// Say which services run, and where.
+    /// Say which services run, and where; fails when one of them does not.
     Status { names: Vec<String> },
     /// Stop the named services as soon as standard input ends.
     #[command(hide = true)]

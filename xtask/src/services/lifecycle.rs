@@ -4,9 +4,8 @@ use std::fmt;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use super::process::{self, Daemon};
 use super::site::Site;
-use super::{Service, ports};
+use super::{Service, ports, process};
 use crate::util::{self, Result};
 
 /// How long a service may take from its start to its first answer.
@@ -36,9 +35,8 @@ impl fmt::Display for State {
 /// Looks at the recorded processes; asks the service nothing.
 pub(crate) fn state(service: &dyn Service) -> State {
     let Some(site) = Site::open(service) else { return State::Stopped };
-    let daemons = process::recorded(site.home());
-    let gone: Vec<_> = daemons.iter().filter(|daemon| !daemon.runs()).map(Daemon::name).collect();
-    if daemons.len() == gone.len() {
+    let gone = process::gone(site.home());
+    if process::recorded(site.home()).len() == gone.len() {
         State::Stopped
     } else if gone.is_empty() {
         State::Running(site)
@@ -62,7 +60,8 @@ pub(crate) fn up(service: &dyn Service) -> Result<()> {
     down(service)?;
     let began = Instant::now();
     let site = Site::create(service, ports::pick(service.ports())?)?;
-    if let Err(error) = service.start(&site).and_then(|()| util::until(START, || service.ready(&site))) {
+    let started = service.start(&site);
+    if let Err(error) = started.and_then(|()| process::until(site.home(), START, || service.ready(&site))) {
         let log = process::log_tail(site.home());
         down(service)?;
         return Err(format!("{error}\n{log}").into());

@@ -37,6 +37,22 @@ pub(crate) fn recorded(home: &Path) -> Vec<Daemon> {
     files(home, "pid").into_iter().filter_map(read).collect()
 }
 
+/// Waits until the answer is `Ok`, but not for a process of the folder that has ended.
+pub(crate) fn until(home: &Path, limit: Duration, mut ask: impl FnMut() -> Result<()>) -> Result<()> {
+    util::until(limit, || match ask() {
+        Ok(()) => Ok(Ok(())),
+        Err(error) => match gone(home).as_slice() {
+            [] => Err(error),
+            gone => Ok(Err(format!("{} ended", gone.join(", ")).into())),
+        },
+    })?
+}
+
+/// The names of the recorded processes that no longer run.
+pub(crate) fn gone(home: &Path) -> Vec<String> {
+    recorded(home).iter().filter(|daemon| !daemon.runs()).map(Daemon::name).collect()
+}
+
 /// Ends the recorded processes, by force when they do not go; whether any ran.
 pub(crate) fn stop_all(home: &Path, signal: &str) -> Result<bool> {
     let daemons = recorded(home);
@@ -62,12 +78,12 @@ pub(crate) fn log_tail(home: &Path) -> String {
 }
 
 impl Daemon {
-    pub(crate) fn name(&self) -> String {
+    fn name(&self) -> String {
         self.record.file_stem().unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// Whether the process runs and is still the one that was started.
-    pub(crate) fn runs(&self) -> bool {
+    fn runs(&self) -> bool {
         let home = format!("{}/", self.record.parent().unwrap_or(&self.record).display());
         command_line(self.pid).is_some_and(|line| line.contains(&home))
     }
@@ -148,6 +164,16 @@ mod tests {
         assert!(!daemons.iter().any(Daemon::runs));
         assert!(recorded(&folder.0).is_empty());
         assert!(!stop_all(&folder.0, "TERM").unwrap());
+    }
+
+    #[test]
+    fn nobody_waits_for_a_daemon_that_has_ended() {
+        let folder = Folder::new("ended");
+        spawn(&folder.0, "one", Command::new("sh").args(["-c", "exit 1"]).arg(folder.0.join("data")))
+            .unwrap();
+        let waited = until(&folder.0, Duration::from_secs(60), || Err("not ready".into()));
+        assert_eq!(waited.unwrap_err().to_string(), "one ended");
+        assert_eq!(gone(&folder.0), ["one"]);
     }
 
     #[test]

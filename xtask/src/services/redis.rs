@@ -14,11 +14,8 @@ const USER: &str = "throttle";
 const PASSWORD: &str = "pa:ss/w@rd";
 const PASSWORD_IN_URL: &str = "pa%3Ass%2Fw%40rd";
 
-static PACKAGES: &[Package] = &[
-    Package { program: "redis-server", debian: "redis-server" },
-    Package { program: "redis-cli", debian: "redis-tools" },
-    Package { program: "openssl", debian: "openssl" },
-];
+static PACKAGES: &[Package] =
+    &[redis_cli::SERVER, redis_cli::CLIENT, Package { program: "openssl", debian: "openssl" }];
 
 /// The standalone topology.
 pub(crate) struct Redis;

@@ -10,13 +10,12 @@ use super::process;
 use super::site::Site;
 use crate::util::{self, Result};
 
-pub(crate) static PACKAGES: &[Package] = &[
-    Package { program: "redis-server", debian: "redis-server" },
-    Package { program: "redis-cli", debian: "redis-tools" },
-];
+/// Also the sentinel.
+pub(crate) const SERVER: Package = Package { program: "redis-server", debian: "redis-server" };
+pub(crate) const CLIENT: Package = Package { program: "redis-cli", debian: "redis-tools" };
+pub(crate) static PACKAGES: &[Package] = &[SERVER, CLIENT];
 
 const ANSWER: Duration = Duration::from_secs(5);
-const FIRST_ANSWER: Duration = Duration::from_secs(20);
 
 /// Starts a server from these lines of configuration, in a folder of its own.
 pub(crate) fn spawn(site: &Site, name: &str, lines: &[String], options: &[&str]) -> Result<()> {
@@ -86,10 +85,5 @@ impl Cli {
                 Err(format!("{} does not say `{line}`: {}", words.join(" "), answer.trim_end()).into())
             }
         }
-    }
-
-    /// Waits for the first answer of a server that starts.
-    pub(crate) fn wait(&self) -> Result<()> {
-        util::until(FIRST_ANSWER, || self.expect(&["PING"], &["PONG"]))
     }
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 use super::packages::Package;
 use super::redis_cli::{self, Cli};
 use super::site::Site;
-use super::{Service, Variables};
+use super::{Service, Variables, process};
 use crate::util::{self, Result};
 
 const NODES: Range<u16> = 0..6;
 const MASTERS: Range<u16> = 0..3;
+const FIRST_ANSWERS: Duration = Duration::from_secs(20);
 const CREATE: Duration = Duration::from_secs(40);
 
 /// The cluster topology.
@@ -41,7 +42,9 @@ impl Service for RedisCluster {
             lines.push("cluster-node-timeout 2000".to_owned());
             redis_cli::spawn(site, &format!("node-{n}"), &lines, &[])?;
         }
-        NODES.map(|n| Cli::new(site.port(n))).try_for_each(|node| node.wait())?;
+        process::until(site.home(), FIRST_ANSWERS, || {
+            NODES.map(|n| Cli::new(site.port(n))).try_for_each(|node| node.expect(&["PING"], &["PONG"]))
+        })?;
         create(site)
     }
 

@@ -1,11 +1,12 @@
 //! A Redis primary with one replica, watched by three sentinels of which two must agree.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use super::packages::Package;
 use super::redis_cli::{self, Cli};
 use super::site::Site;
-use super::{Service, Variables};
+use super::{Service, Variables, process};
 use crate::util::Result;
 
 /// What the sentinels call the pair.
@@ -13,6 +14,7 @@ const SERVICE: &str = "throttle";
 const PRIMARY: u16 = 0;
 const REPLICA: u16 = 1;
 const SENTINELS: Range<u16> = 2..5;
+const LINK: Duration = Duration::from_secs(20);
 
 /// The sentinel topology.
 pub(crate) struct RedisSentinel;
@@ -41,7 +43,7 @@ impl Service for RedisSentinel {
         following.push(format!("replicaof 127.0.0.1 {primary}"));
         redis_cli::spawn(site, "primary", &redis_cli::data_node(primary), &[])?;
         redis_cli::spawn(site, "replica", &following, &[])?;
-        crate::util::until(std::time::Duration::from_secs(20), || linked(site))?;
+        process::until(site.home(), LINK, || linked(site))?;
         SENTINELS.into_iter().try_for_each(|n| {
             redis_cli::spawn(
                 site,
