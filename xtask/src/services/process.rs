@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::util::{self, Result};
 
 const LOG_LINES: usize = 15;
+const EXEC: Duration = Duration::from_secs(5);
 const GENTLE: Duration = Duration::from_secs(10);
 const HARD: Duration = Duration::from_secs(5);
 
@@ -26,8 +27,18 @@ pub(crate) struct Daemon {
 pub(crate) fn spawn(home: &Path, name: &str, command: &mut Command) -> Result<()> {
     let log = File::create(home.join(name).with_extension("log"))?;
     let command = command.stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log).process_group(0);
-    let child = command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
-    Ok(fs::write(home.join(name).with_extension("pid"), child.id().to_string())?)
+    let mut child =
+        command.spawn().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    let daemon = Daemon { record: home.join(name).with_extension("pid"), pid: child.id() };
+    fs::write(&daemon.record, daemon.pid.to_string())?;
+    // For a moment a new process has no command line yet, and would pass for one that has ended.
+    util::until(EXEC, || {
+        if daemon.runs() || child.try_wait()?.is_some() {
+            Ok(())
+        } else {
+            Err(format!("{name}: no path in its folder on its command line").into())
+        }
+    })
 }
 
 /// The processes recorded in the folder, by name.
