@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::kernel::{Report, Verdict, explain};
+use crate::per_rule::PerRule;
 use crate::{Action, Outcome};
 
 /// The answer to one request. Times are exact: durations are rounded up to whole microseconds, units down.
@@ -29,7 +28,7 @@ pub struct Decision {
     kind: Kind,
     source: Source,
     capacity: u32,
-    rules: SmallVec<[RuleDecision; 1]>,
+    rules: PerRule<RuleDecision>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub enum Source {
 impl Decision {
     /// The answer to the `nth` (from 0) of the requests that `action` asked for at once.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         Self {
             kind: if nth < outcome.granted() { Kind::Allowed } else { Kind::Denied },
@@ -67,7 +66,7 @@ impl Decision {
     /// The answer to a request that costs more than `capacity`: no wait helps, and no store is asked.
     #[must_use]
     pub fn never(capacity: u32) -> Self {
-        Self { kind: Kind::Never, source: Source::Store, capacity, rules: SmallVec::new() }
+        Self { kind: Kind::Never, source: Source::Store, capacity, rules: PerRule::from_iter([]) }
     }
 
     /// Whether the request may go ahead, once [`delay`](Self::delay) has passed.
@@ -96,13 +95,13 @@ impl Decision {
     /// The capacity of the rule with the least [`remaining`](Self::remaining) units; the first of several.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.rules.iter().min_by_key(|rule| rule.remaining).map_or(self.capacity, |rule| rule.limit)
+        self.rules().iter().min_by_key(|rule| rule.remaining).map_or(self.capacity, |rule| rule.limit)
     }
 
     /// Units left after this request, at the rule with the least.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.rules.iter().map(|rule| rule.remaining).min().unwrap_or(0)
+        self.rules().iter().map(|rule| rule.remaining).min().unwrap_or(0)
     }
 
     /// With no other traffic, the same request is allowed after this wait and not a microsecond before. None if it was
@@ -121,7 +120,7 @@ impl Decision {
     /// Each rule's own answer, in the order of the policy; none if no wait helps.
     #[must_use]
     pub fn rules(&self) -> &[RuleDecision] {
-        &self.rules
+        self.rules.as_slice()
     }
 
     /// Who decided.
@@ -140,12 +139,12 @@ impl Decision {
     }
 
     fn longest(&self, micros: impl Fn(&RuleDecision) -> u64) -> Duration {
-        Duration::from_micros(self.rules.iter().map(micros).max().unwrap_or(0))
+        Duration::from_micros(self.rules().iter().map(micros).max().unwrap_or(0))
     }
 }
 
 /// One rule's own answer, also when another rule denied the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleDecision {
     limit: u32,
     remaining: u32,

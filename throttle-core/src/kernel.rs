@@ -16,6 +16,7 @@ pub(crate) use self::explain::explain;
 pub use self::fixed_window::{FixedWindow, FixedWindowState};
 pub use self::sliding_log::{LogEntry, LogSummary, SlidingLog, SlidingLogState};
 pub use self::sliding_window::{SlidingWindow, SlidingWindowState};
+pub(crate) use self::state::PackedState;
 pub use self::state::{PolicyState, RuleState, StoredState};
 
 use crate::Timestamp;
@@ -91,15 +92,6 @@ pub(crate) trait Algorithm {
 
     /// Where the rule stands.
     fn report(&self, view: Self::View, now: Timestamp) -> Report;
-}
-
-/// `a / b`, by the processor's own division where both fit 64 bits: nearly always, and several times as fast.
-#[inline]
-pub(crate) fn divide(a: u128, b: u64) -> u128 {
-    match u64::try_from(a) {
-        Ok(a) => u128::from(a / b),
-        Err(_) => a / u128::from(b),
-    }
 }
 
 /// `count` requests of `cost` fit into `room` units.

@@ -13,6 +13,7 @@ mod decision;
 mod error;
 mod key;
 mod limiter;
+mod per_rule;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};

@@ -1,7 +1,9 @@
 //! [`MemoryBackend`]: the shards, their locks and the clock.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use throttle_core::{Action, Outcome, PolicyName, StoreBackend, stored_key};
@@ -48,6 +50,17 @@ impl MemoryBackend {
         Self { inner: Arc::new(Inner { shards, hasher, population, clock: StoreClock::new(config.clock) }) }
     }
 
+    #[inline(always)]
+    fn decide_at_once(&self, action: &Action<'_>) -> Outcome {
+        let (now, own) = match action.now() {
+            Some(now) => (now, false),
+            None => (self.inner.clock.now(), true),
+        };
+        let key = stored_key(action.key());
+        let hash = self.inner.hasher.hash(action.policy().name(), &key);
+        self.inner.shard(hash).lock().decide(action, &key, hash, now, own)
+    }
+
     /// How many states are kept.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -86,15 +99,9 @@ impl StoreBackend for MemoryBackend {
         "memory"
     }
 
-    #[inline]
-    async fn decide(&self, action: &Action<'_>) -> Result<Outcome, MemoryError> {
-        let key = stored_key(action.key());
-        let hash = self.inner.hasher.hash(action.policy().name(), &key);
-        let (now, own) = match action.now() {
-            Some(now) => (now, false),
-            None => (self.inner.clock.now(), true),
-        };
-        Ok(self.inner.shard(hash).lock().decide(action, &key, hash, now, own))
+    #[inline(always)]
+    fn decide(&self, action: &Action<'_>) -> impl Future<Output = Result<Outcome, MemoryError>> + Send {
+        Decide { backend: self, action }
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
@@ -119,6 +126,24 @@ impl Inner {
     #[expect(clippy::indexing_slicing, reason = "masked by the power-of-two length")]
     fn shard(&self, hash: u64) -> &Mutex<Table> {
         &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].0
+    }
+}
+
+/// A decision that is made when it is polled.
+///
+/// Written by hand because it can be inlined into whoever polls it: the outcome is never copied from one layer to the
+/// next, which would take as long as deciding.
+struct Decide<'b, 'c, 'a> {
+    backend: &'b MemoryBackend,
+    action: &'c Action<'a>,
+}
+
+impl Future for Decide<'_, '_, '_> {
+    type Output = Result<Outcome, MemoryError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(self.backend.decide_at_once(self.action)))
     }
 }
 

@@ -33,8 +33,17 @@ struct Entry {
 
 impl Entry {
     fn is_of(&self, policy: &PolicyName, key: &str) -> bool {
-        self.key == key && self.policy == *policy
+        same(self.key.as_bytes(), key.as_bytes()) && self.policy == *policy
     }
+}
+
+/// Equality of short texts, in the caller's code: a call costs more than the comparison.
+#[inline]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    a.len() == b.len()
+        && a_words.iter().zip(b_words).all(|(a, b)| u64::from_ne_bytes(*a) == u64::from_ne_bytes(*b))
+        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
 }
 
 /// Places a state in the table of all of them: the same for all tables of a store.
@@ -98,33 +107,25 @@ impl Table {
     }
 
     /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
-    /// If `sweeps`, `now` is the store's own time, and may end the life of other states.
-    #[inline]
+    /// If it is the store's `own_time`, it may end the life of other states.
+    #[inline(always)]
     pub(crate) fn decide(
         &mut self,
         action: &Action<'_>,
         key: &str,
         hash: u64,
         now: Timestamp,
-        sweeps: bool,
+        own_time: bool,
     ) -> Outcome {
         self.calls += 1;
         if self.calls >= SWEEP_EVERY {
-            self.calls = 0;
-            if sweeps {
-                self.sweep(now);
-            }
+            self.sweep(now, own_time);
         }
         let policy = action.policy().name();
         if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
             return decide(action, now, &mut entry.state);
         }
-        let mut state = PolicyState::fresh(action.policy());
-        let outcome = decide(action, now, &mut state);
-        if outcome.changes_state(action) && !state.is_fresh() {
-            self.insert(Entry { key: key.into(), policy: policy.clone(), state }, hash);
-        }
-        outcome
+        self.decide_first(action, key, hash, now)
     }
 
     /// Forgets one key; whether it was there.
@@ -148,9 +149,19 @@ impl Table {
         self.entries.allocation_size()
     }
 
+    /// Decides on a key of which nothing is stored.
+    #[cold]
+    fn decide_first(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
+        let mut state = PolicyState::fresh(action.policy());
+        let outcome = decide(action, now, &mut state);
+        if outcome.changes_state(action) && !state.is_fresh() {
+            self.insert(Entry { key: key.into(), policy: action.policy().name().clone(), state }, hash);
+        }
+        outcome
+    }
+
     /// Adds a state. If all tables together are full, one of this table's goes first; a table that has none to give, of
     /// a store with thousands, would be a wonder, and lets the store have one too many.
-    #[cold]
     fn insert(&mut self, entry: Entry, hash: u64) {
         if !self.population.grow() {
             self.evict(hash);
@@ -175,7 +186,11 @@ impl Table {
 
     /// Removes expired states from the next few places, and gives back memory at the end of a round.
     #[cold]
-    fn sweep(&mut self, now: Timestamp) {
+    fn sweep(&mut self, now: Timestamp, own_time: bool) {
+        self.calls = 0;
+        if !own_time {
+            return;
+        }
         let places = self.entries.num_buckets();
         let end = (self.cursor + SWEEP_PLACES).min(places);
         for place in self.cursor..end {

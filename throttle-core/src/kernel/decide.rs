@@ -1,7 +1,6 @@
 //! One action on one key's state: who is admitted, and what is kept.
 
-use smallvec::SmallVec;
-
+use super::bucket::{Exact, Ticks};
 use super::{Algorithm, Bucket, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
 use crate::{Action, Operand, Outcome, Rule, Timestamp};
 
@@ -22,11 +21,11 @@ use crate::{Action, Operand, Outcome, Rule, Timestamp};
 /// assert_eq!(decide(&action, now, &mut state).granted(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[inline]
+#[inline(always)]
 pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> Outcome {
     let request = action.request(now);
     let rules = action.policy().rules();
-    if let ([rule], PolicyState::One(state)) = (rules, &mut *stored)
+    if let ([rule], [state]) = (rules, stored.states_mut())
         && let Kernel::Bucket(kernel) = rule.kernel()
         && action.operand() == Operand::Consume
     {
@@ -36,26 +35,49 @@ pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> 
 }
 
 /// One bucket and nothing else: what nearly every decision is, without the loops over rules.
-#[inline]
+#[inline(always)]
 fn consume_bucket(kernel: &Bucket, state: &mut StoredState, request: &Request, times: u32) -> Outcome {
     let seen = state.without_log();
-    let debt = seen.bucket(kernel, request.now);
-    let mut granted = 0;
-    if times > 1 {
-        granted = kernel.room(debt, request, times);
-        if granted > 0 && request.cost > 0 {
-            let units = u64::from(granted) * u64::from(request.cost);
-            *state = kernel.store(kernel.charge(debt, units), request.now);
-        }
-    } else if let Some(after) = kernel.admit(debt, request) {
-        granted = 1;
-        if request.cost > 0 {
-            *state = kernel.store(after, request.now);
-        }
-    }
-    Outcome::new(granted, request.now, SmallVec::from_buf([seen]))
+    let granted = match kernel.is_narrow() {
+        true => consume_exact(&kernel.exact::<u64>(), &seen, state, request, times),
+        false => consume_wide(kernel, &seen, state, request, times),
+    };
+    Outcome::of_one(granted, request.now, seen)
 }
 
+#[cold]
+fn consume_wide(
+    kernel: &Bucket,
+    seen: &RuleState,
+    state: &mut StoredState,
+    request: &Request,
+    times: u32,
+) -> u32 {
+    consume_exact(&kernel.exact::<u128>(), seen, state, request, times)
+}
+
+#[inline(always)]
+fn consume_exact<T: Ticks>(
+    kernel: &Exact<'_, T>,
+    seen: &RuleState,
+    state: &mut StoredState,
+    request: &Request,
+    times: u32,
+) -> u32 {
+    let debt = kernel.view(seen.bucket(), request.now);
+    let Some(mut after) = kernel.admit(debt, request) else { return 0 };
+    let mut granted = 1;
+    if times > 1 {
+        granted = kernel.room(debt, request, times);
+        after = kernel.charge(debt, u64::from(granted) * u64::from(request.cost));
+    }
+    if request.cost > 0 {
+        *state = kernel.store(after, request.now);
+    }
+    granted
+}
+
+#[cold]
 fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
     stored.fit(action.policy());
     let (rules, now) = (action.policy().rules(), request.now);
@@ -80,7 +102,7 @@ fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) 
     Outcome::new(granted, now, states)
 }
 
-fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> SmallVec<[RuleState; 1]> {
+fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> Vec<RuleState> {
     rules
         .iter()
         .zip(stored.states())
@@ -91,7 +113,10 @@ fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32)
 fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 {
     let seen = state.report(rule.kernel(), request, 0);
     match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.room(seen.bucket(kernel, request.now), request, times),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.room(kernel.view(seen.bucket(), request.now), request, times)
+        }
         Kernel::FixedWindow(kernel) => kernel.room(seen.fixed_window(kernel, request.now), request, times),
         Kernel::SlidingWindow(kernel) => {
             kernel.room(seen.sliding_window(kernel, request.now), request, times)
@@ -103,7 +128,10 @@ fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 
 fn charge(rule: &Rule, state: &mut StoredState, now: Timestamp, units: u64) {
     let seen = state.without_log();
     *state = match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.store(kernel.charge(seen.bucket(kernel, now), units), now),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.store(kernel.charge(kernel.view(seen.bucket(), now), units), now)
+        }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.charge(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.charge(seen.sliding_window(kernel, now), units)),
         Kernel::SlidingLog(kernel) => {
@@ -118,7 +146,10 @@ fn refund(rule: &Rule, state: &mut StoredState, request: &Request) {
     let seen = state.without_log();
     let (now, units) = (request.now, request.cost);
     *state = match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.store(kernel.refund(seen.bucket(kernel, now), units), now),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.store(kernel.refund(kernel.view(seen.bucket(), now), units), now)
+        }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.refund(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.refund(seen.sliding_window(kernel, now), units)),
         Kernel::SlidingLog(kernel) => {

@@ -1,26 +1,27 @@
 //! From a store's raw outcome to what a caller is told. The only place where that is derived.
 
-use smallvec::SmallVec;
-
-use super::{Algorithm, Kernel, Request, RuleState, Verdict};
+use super::{Algorithm, Bucket, Kernel, Request, RuleState, Verdict};
+use crate::per_rule::PerRule;
 use crate::{Action, Operand, Outcome, Rule, RuleDecision};
 
 /// The answer of each rule to the `nth` (from 0) of the requests that `action` asked for at once.
-#[inline]
-pub(crate) fn explain(action: &Action<'_>, outcome: &Outcome, nth: u32) -> SmallVec<[RuleDecision; 1]> {
+#[inline(always)]
+pub(crate) fn explain(action: &Action<'_>, outcome: &Outcome, nth: u32) -> PerRule<RuleDecision> {
     let step = Step::of(action, outcome, nth);
-    if let ([rule], [state]) = (action.policy().rules(), outcome.states())
+    if let [rule] = action.policy().rules()
         && let Kernel::Bucket(kernel) = rule.kernel()
+        && let Some(state) = outcome.only_state()
     {
-        return SmallVec::from_buf([step.explain(rule, kernel, state.bucket(kernel, outcome.now()))]);
+        return PerRule::one(step.explain_bucket(rule, kernel, &state));
     }
     explain_all(action, outcome, &step)
 }
 
-fn explain_all(action: &Action<'_>, outcome: &Outcome, step: &Step) -> SmallVec<[RuleDecision; 1]> {
+#[cold]
+fn explain_all(action: &Action<'_>, outcome: &Outcome, step: &Step) -> PerRule<RuleDecision> {
     let now = outcome.now();
-    let each = |(rule, state): (&Rule, &RuleState)| match rule.kernel() {
-        Kernel::Bucket(kernel) => step.explain(rule, kernel, state.bucket(kernel, now)),
+    let each = |(rule, state): (&Rule, RuleState)| match rule.kernel() {
+        Kernel::Bucket(kernel) => step.explain_bucket(rule, kernel, &state),
         Kernel::FixedWindow(kernel) => step.explain(rule, kernel, state.fixed_window(kernel, now)),
         Kernel::SlidingWindow(kernel) => step.explain(rule, kernel, state.sliding_window(kernel, now)),
         Kernel::SlidingLog(kernel) => step.explain(rule, kernel, state.sliding_log()),
@@ -47,7 +48,7 @@ enum Fate {
 }
 
 impl Step {
-    #[inline]
+    #[inline(always)]
     fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         let request = action.request(outcome.now());
         let cost = u64::from(request.cost);
@@ -60,7 +61,22 @@ impl Step {
         Self { request, before: u64::from(earlier) * cost, fate }
     }
 
-    #[inline]
+    #[inline(always)]
+    fn explain_bucket(&self, rule: &Rule, kernel: &Bucket, state: &RuleState) -> RuleDecision {
+        if !kernel.is_narrow() {
+            return self.explain_wide(rule, kernel, state);
+        }
+        let narrow = kernel.exact::<u64>();
+        self.explain(rule, &narrow, narrow.view(state.bucket(), self.request.now))
+    }
+
+    #[cold]
+    fn explain_wide(&self, rule: &Rule, kernel: &Bucket, state: &RuleState) -> RuleDecision {
+        let wide = kernel.exact::<u128>();
+        self.explain(rule, &wide, wide.view(state.bucket(), self.request.now))
+    }
+
+    #[inline(always)]
     fn explain<A: Algorithm>(&self, rule: &Rule, kernel: &A, view: A::View) -> RuleDecision {
         let view = kernel.charge(view, self.before);
         let (verdict, after) = match self.fate {
