@@ -2,6 +2,7 @@
 pub mod kernel;
 pub mod policy;
 pub mod quota;
+pub mod retry;
 pub mod rule;
 pub mod time;
 
