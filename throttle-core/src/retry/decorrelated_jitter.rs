@@ -122,6 +122,32 @@ mod tests {
         assert_eq!(largest.next_delay(&mut seeded(1)), Duration::MAX);
     }
 
+    /// Computed outside this crate, from the formula and the definition of xoshiro256++.
+    #[test]
+    fn cap_still_jitters_seeded_vectors() {
+        let vectors = [
+            (
+                1,
+                [
+                    623_552, 1_459_361, 2_687_546, 4_339_268, 1_964_636, 2_188_688, 2_742_196, 1_497_115,
+                    2_255_747,
+                ],
+            ),
+            (
+                2,
+                [
+                    518_581, 633_536, 1_523_915, 3_453_126, 8_981_914, 18_667_691, 26_426_420, 13_761_444,
+                    11_215_172,
+                ],
+            ),
+            (3, [573_958, 1_493_474, 720_401, 1_443_579, 353_727, 411_660, 702_378, 1_172_906, 2_740_277]),
+        ];
+        for (seed, micros) in vectors {
+            let (mut jitter, mut rng) = (DecorrelatedJitter::default(), seeded(seed));
+            assert_eq!([(); 9].map(|()| jitter.next_delay(&mut rng).as_micros()), micros, "seed {seed}");
+        }
+    }
+
     /// After a draw of at least 10 s the range is [250 ms, 30 s]: the next one must be spread over all of it.
     #[test]
     fn cap_still_jitters() {
