@@ -131,6 +131,10 @@ pub struct Retry<B, A = Unlimited> {
 
 impl<B: Backoff> Retry<B> {
     /// Describes a retry that waits as `backoff` says; [`build`](RetryBuilder::build) makes it.
+    ///
+    /// # Panics
+    ///
+    /// If the operating system has no random bits to give.
     pub fn builder(backoff: B) -> RetryBuilder<B, Unlimited> {
         RetryBuilder::new(backoff)
     }

@@ -10,8 +10,8 @@ use crate::Timestamp;
 
 /// Says whether one request may be sent. A [`Retry`](super::Retry) asks before every attempt, the first included.
 ///
-/// Obligations: an admission that is refused takes nothing. One that makes callers wait their turn does so in this
-/// call; dropping the future, as the deadline of a retry does, gives back what it took.
+/// Obligations: a refusal takes nothing. An admission that makes callers wait their turn does so in this call, whose
+/// future is dropped when the deadline of the retry is over; it says itself what it may have taken by then.
 pub trait Admission: Send + Sync {
     /// Asks for one request. `now` is the time of the caller's clock, for those that have none of their own.
     ///

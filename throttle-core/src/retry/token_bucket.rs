@@ -102,6 +102,12 @@ mod tests {
     }
 
     #[test]
+    fn it_starts_with_the_burst_or_else_the_limit() {
+        let tokens = |quota| TokenBucket::new(quota).unwrap().available(at(0));
+        assert_eq!(["5/s", "5/s burst 1", "5/s burst 40"].map(tokens), [5, 1, 40]);
+    }
+
+    #[test]
     fn a_slow_drip_is_exact_at_any_polling_period() {
         for period in [20, 124, 125, 249, 1_000] {
             let bucket = drained("8/s burst 40", at(0));
@@ -134,6 +140,7 @@ mod tests {
     fn a_full_bucket_drops_the_remainder() {
         let bucket = TokenBucket::new("8/s burst 1").unwrap();
         assert_eq!(bucket.try_acquire(at_millis(0)), Ok(()));
+        assert_eq!(bucket.available(at_millis(100)), 0);
         assert_eq!(bucket.available(at_millis(249)), 1);
         assert_eq!(bucket.try_acquire(at_millis(249)), Ok(()));
         let refused = bucket.try_acquire(at_millis(249));

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -137,6 +138,25 @@ fn an_admission_that_cannot_say_ends_with_its_error() {
     let end = retry.run_blocking(|| Ok::<_, Failed>(()), retryable);
     let Err(RetryError::AdmissionUnavailable { source, last: None }) = end else { panic!("{end:?}") };
     assert_eq!(source.to_string(), "no store");
+}
+
+#[test]
+fn blocking_waits_for_an_admission_that_takes_time() {
+    struct AnswersLater;
+    impl Admission for AnswersLater {
+        async fn try_admit(&self, _now: Timestamp) -> Result<(), Refusal> {
+            let mut asked = false;
+            std::future::poll_fn(|context| {
+                context.waker().wake_by_ref();
+                if std::mem::replace(&mut asked, true) { Poll::Ready(Ok(())) } else { Poll::Pending }
+            })
+            .await
+        }
+    }
+    let clock = StepClock::default();
+    let retry = Retry::builder(Steady(SECOND)).clock(clock.clone()).admission(AnswersLater).build().unwrap();
+    assert_eq!(retry.run_blocking(|| Ok::<_, Failed>("admitted"), retryable).unwrap(), "admitted");
+    assert!(clock.waits().is_empty());
 }
 
 #[test]
