@@ -220,6 +220,7 @@ impl Outcome {
     }
 
     /// One state per rule.
+    #[must_use]
     pub fn states(&self) -> impl ExactSizeIterator<Item = RuleState> {
         self.states.as_slice().iter().map(|packed| RuleState::from(*packed))
     }

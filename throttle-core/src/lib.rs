@@ -3,6 +3,7 @@
 pub mod kernel;
 pub mod policy;
 pub mod quota;
+pub mod retry;
 pub mod rule;
 pub mod store;
 pub mod time;
