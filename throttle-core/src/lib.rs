@@ -15,6 +15,8 @@ mod error;
 mod key;
 mod limiter;
 mod per_rule;
+#[cfg(feature = "serde")]
+mod serde_text;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};

@@ -112,9 +112,8 @@ fn o_19_expired_states_go_as_calls_are_made_and_memory_with_them() {
 fn a_state_that_still_counts_is_never_swept() {
     let (store, clock) = store(1_000_000);
     let policies = ["gcra 10/m", "fixed_window 10/m", "sliding_window 10/m", "sliding_window_log 10/m"];
-    let policies = policies.map(|rule| {
-        Policy::new(&rule.replace(['/', ' '], "-"), [rule.parse::<Rule>().unwrap()]).unwrap()
-    });
+    let policies = policies
+        .map(|rule| Policy::new(&rule.replace(['/', ' '], "-"), [rule.parse::<Rule>().unwrap()]).unwrap());
     for policy in &policies {
         let resets = take(&store, policy, "key", 10).reset_after();
         clock.advance(resets - Duration::from_micros(1));
