@@ -8,6 +8,7 @@ pub mod store;
 pub mod time;
 
 mod action;
+mod cas;
 mod clock;
 mod decision;
 mod error;
@@ -15,6 +16,7 @@ mod key;
 mod limiter;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
+pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
