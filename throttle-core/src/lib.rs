@@ -12,6 +12,7 @@ mod cas;
 mod clock;
 mod decision;
 mod error;
+mod group_commit;
 mod key;
 mod limiter;
 
@@ -20,6 +21,7 @@ pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versio
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
+pub use self::group_commit::GroupCommit;
 pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};

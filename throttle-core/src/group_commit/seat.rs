@@ -1,0 +1,56 @@
+//! One caller of a batch, from joining to its answer.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::GroupCommit;
+use super::batch::Batch;
+use crate::{Action, Outcome, StoreBackend};
+
+/// A caller's seat. Dropped without an answer, it is given up.
+pub(super) struct Seat<'g, 'a, B: StoreBackend> {
+    group: &'g GroupCommit<B>,
+    action: Action<'a>,
+    batch: Arc<Batch<B::BaseError>>,
+    ticket: u64,
+    is_asleep: bool,
+}
+
+impl<'g, 'a, B: StoreBackend> Seat<'g, 'a, B> {
+    pub(super) fn take(group: &'g GroupCommit<B>, action: &Action<'a>) -> Self {
+        let (batch, ticket) = group.join(action);
+        Self { group, action: *action, batch, ticket, is_asleep: false }
+    }
+
+    /// Ready once the batch has been answered.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.batch.has_answers() {
+            return Poll::Ready(());
+        }
+        self.group.drive();
+        if self.batch.has_answers() {
+            return Poll::Ready(());
+        }
+        self.group.bell().sleep(self.ticket, context.waker());
+        self.is_asleep = true;
+        // The bell may have rung just before.
+        self.group.drive();
+        if self.batch.has_answers() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// The answer; none if the backend gave none, or there is none yet.
+    pub(super) fn answer(&self) -> Option<Result<Outcome, B::BaseError>> {
+        self.batch.answer(self.ticket, &self.action)
+    }
+}
+
+impl<B: StoreBackend> Drop for Seat<'_, '_, B> {
+    fn drop(&mut self) {
+        if self.is_asleep {
+            self.group.bell().forget(self.ticket);
+        }
+        if !self.batch.has_answers() {
+            self.group.leave(&self.batch, self.ticket);
+        }
+    }
+}
