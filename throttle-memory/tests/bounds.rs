@@ -1,4 +1,5 @@
 //! What the store forgets, when, and what it never forgets.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
