@@ -18,7 +18,7 @@ async fn waits_exactly_until_the_unit_is_there() {
     let bench = Bench::of("gcra 1/s burst 1");
     bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     assert_eq!(bench.clock.until_next(), Some(SECOND));
     bench.clock.advance(SECOND - MICRO);
     settle().await;
@@ -33,7 +33,7 @@ async fn waits_exactly_as_long_as_the_caller_will() {
     let bench = Bench::of("gcra 1/s burst 1");
     bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     bench.clock.advance(SECOND);
     assert_eq!(waiter.await.unwrap(), Some(SECOND));
 }
@@ -52,7 +52,7 @@ async fn gives_up_when_others_were_faster_and_the_rest_is_too_short() {
     let bench = Bench::of("fixed_window 1 per 10s");
     bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(15 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     // Moved by a step that does not wake the waiter before the other has asked.
     bench.clock.advance(10 * SECOND);
     assert!(bench.limiter.check("key").await.unwrap().is_allowed());
@@ -65,7 +65,7 @@ async fn the_queue_serves_in_the_order_of_arrival() {
     let mut waiters = Vec::new();
     for place in 0..4 {
         waiters.push(bench.spawn_acquire(60 * SECOND));
-        bench.clock.until_sleeping(place).await;
+        bench.until_sleeping(place).await;
         settle().await;
     }
     for (place, waiter) in (0..).zip(waiters) {
@@ -81,7 +81,7 @@ async fn the_queue_serves_in_the_order_of_arrival() {
 async fn the_queue_is_no_longer_than_it_says() {
     let bench = Bench::of("leaky_bucket 1/s queue 2s");
     let waiters: Vec<_> = (0..3).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
-    bench.clock.until_sleeping(2).await;
+    bench.until_sleeping(2).await;
     settle().await;
     let late = bench.limiter.acquire("key", Duration::from_millis(500)).await.unwrap();
     assert_eq!(late.retry_after(), Some(3 * SECOND - Duration::from_millis(500)));
@@ -111,7 +111,7 @@ async fn o_92_ten_waiters_go_in_threes() {
     let bench = Bench::of("fixed_window 3 per 3s");
     let waiters: Vec<_> = (0..10).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
     for left in [7, 4, 1] {
-        bench.clock.until_sleeping(left).await;
+        bench.until_sleeping(left).await;
         settle().await;
         assert_eq!((bench.clock.sleeping(), bench.clock.until_next()), (left, Some(3 * SECOND)));
         bench.clock.advance(3 * SECOND);
@@ -130,7 +130,7 @@ async fn a_clock_that_steps_back_prolongs_the_wait_and_loses_nobody() {
     bench.limiter.check("key").await.unwrap();
     let start = bench.clock.now();
     let waiter = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     bench.clock.step_back(5 * SECOND);
     bench.clock.advance(6 * SECOND);
     assert_eq!(waiter.await.unwrap(), Some(SECOND));

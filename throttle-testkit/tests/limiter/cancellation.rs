@@ -60,7 +60,7 @@ async fn dropped_while_it_waits_in_the_queue_it_gives_its_place_back_at_once() {
     let bench = Bench::of("leaky_bucket 1/s queue 10s");
     bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     assert_eq!(bench.limiter.peek_n("key", 0).await.unwrap().reset_after(), 2 * SECOND);
     waiter.abort();
     assert!(waiter.await.unwrap_err().is_cancelled());
@@ -73,7 +73,7 @@ async fn dropped_while_it_waits_to_ask_again_it_has_nothing_to_give_back() {
     let bench = Bench::of("fixed_window 1 per 10s");
     bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     waiter.abort();
     settle().await;
     assert_eq!(bench.asked(), 2, "the check and the denial");
@@ -131,13 +131,13 @@ async fn o_90_a_cancelled_place_shortens_the_queue_by_exactly_that() {
     let bench = Bench::of("gcra 1/s burst 1 queue 10s");
     assert!(bench.limiter.acquire("key", SECOND).await.unwrap().is_allowed());
     let second = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     let third = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(2).await;
+    bench.until_sleeping(2).await;
     second.abort();
     settle().await;
     let fourth = bench.spawn_acquire(10 * SECOND);
-    bench.clock.until_sleeping(2).await;
+    bench.until_sleeping(2).await;
     bench.clock.advance(2 * SECOND);
     assert_eq!(third.await.unwrap(), Some(2 * SECOND));
     assert_eq!(fourth.await.unwrap(), Some(2 * SECOND), "not three");
@@ -148,7 +148,7 @@ async fn o_91_cancelling_at_the_instant_of_the_grant_loses_no_permit() {
     let bench = Bench::of("fixed_window 40 per 10s");
     assert_eq!(bench.limiter.take_up_to("key", 50).await.unwrap().units(), 40);
     let waiters: Vec<_> = (0..40).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
-    bench.clock.until_sleeping(40).await;
+    bench.until_sleeping(40).await;
     bench.clock.advance(10 * SECOND);
     waiters.iter().take(14).for_each(tokio::task::JoinHandle::abort);
     let mut granted = 0;
@@ -165,7 +165,7 @@ async fn o_91_cancelling_queued_waiters_at_their_instant_gives_their_places_back
     let bench = Bench::of("leaky_bucket 40 per 10s burst 40 queue 10s");
     assert_eq!(bench.limiter.take_up_to("key", 50).await.unwrap().units(), 40);
     let waiters: Vec<_> = (0..40).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
-    bench.clock.until_sleeping(40).await;
+    bench.until_sleeping(40).await;
     bench.clock.advance(10 * SECOND);
     waiters.iter().take(14).for_each(tokio::task::JoinHandle::abort);
     let mut granted = 0;

@@ -25,7 +25,7 @@ async fn o_41_taking_up_to_from_a_debt_takes_nothing() {
     let bench = Bench::of("token_bucket 50/s queue 1s");
     bench.limiter.check_n("key", 50).await.unwrap();
     let waiter = bench.spawn_acquire(SECOND);
-    bench.clock.until_sleeping(1).await;
+    bench.until_sleeping(1).await;
     let taken = bench.limiter.take_up_to("key", 20).await.unwrap();
     assert_eq!((taken.units(), taken.decision().remaining()), (0, 0));
     waiter.abort();

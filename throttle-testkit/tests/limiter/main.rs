@@ -1,5 +1,5 @@
 //! The limiter over a store that can be made to fail, on a clock that is moved by hand.
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -41,10 +41,15 @@ impl Bench {
         let (limiter, clock) = (self.limiter.clone(), self.clock.clone());
         let start = throttle_core::Clock::now(&clock);
         tokio::spawn(async move {
-            let decision: Decision = limiter.acquire("key", within).await.unwrap();
+            let decision: Decision = soon(limiter.acquire("key", within)).await.unwrap();
             let waited = throttle_core::Clock::now(&clock).saturating_since(start);
             decision.is_allowed().then_some(waited)
         })
+    }
+
+    /// Completes when `count` wait on the clock.
+    async fn until_sleeping(&self, count: usize) {
+        soon(self.clock.until_sleeping(count)).await;
     }
 
     async fn remaining(&self) -> u32 {
@@ -55,6 +60,11 @@ impl Bench {
     fn asked(&self) -> usize {
         self.faults.seen().len()
     }
+}
+
+/// What is right is quick, on a clock that is moved by hand; what hangs has failed.
+async fn soon<F: Future>(future: F) -> F::Output {
+    tokio::time::timeout(10 * SECOND, future).await.expect("it hangs")
 }
 
 /// Lets other tasks run until none of them can go on.
