@@ -8,15 +8,16 @@ mod seat;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 
 use self::batch::{Batch, Looked};
 use self::bell::Bell;
-use self::queue::{Left, Queue};
+use self::queue::{Left, Queue, Turn};
 use self::seat::Seat;
 use crate::{Action, Outcome, PolicyName, Results, StoreBackend};
 
@@ -90,7 +91,7 @@ impl<B: StoreBackend> GroupCommit<B> {
         Self {
             backend: Arc::new(backend),
             max_batch: MAX_BATCH,
-            hasher: RandomState::new(),
+            hasher: RandomState::default(),
             queue: Mutex::new(Queue::new()),
             waker: Waker::from(Arc::clone(&bell)),
             bell,
@@ -131,15 +132,20 @@ impl<B: StoreBackend> GroupCommit<B> {
     ///
     /// No wake-up is lost: the bell falls silent before the batch is polled, and rings again for whoever found it busy
     /// if it has rung meanwhile, or if the batch is not the running one any more.
-    fn drive(&self) {
+    fn drive(&self, patience: bool) -> bool {
         if !self.bell.is_rung() {
-            return;
+            return true;
         }
-        let Some(batch) = self.queue.lock().current() else { return };
+        let turn = self.queue.lock().current(patience);
+        let batch = match turn {
+            Turn::Look(batch) => batch,
+            Turn::Later => return false,
+            Turn::Nothing => return true,
+        };
         let landing = Landing { group: self, batch: &batch };
         let looked = batch.look(&self.backend, &mut Context::from_waker(&self.waker), || self.bell.silence());
         if let Looked::Landed = looked {
-            return;
+            return true;
         }
         std::mem::forget(landing);
         if let Looked::Waiting = looked
@@ -147,6 +153,7 @@ impl<B: StoreBackend> GroupCommit<B> {
         {
             self.bell.ring();
         }
+        true
     }
 
     fn bell(&self) -> &Bell {

@@ -6,9 +6,10 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+use smallvec::{SmallVec, smallvec};
 
 use super::gathering::{Gathering, Place};
-use crate::{Action, Outcome, Results, StoreBackend};
+use crate::{Action, Outcome, StoreBackend};
 
 /// One batch. It belongs to the callers in it; whoever of them, or of those behind them, gets to it polls it.
 pub(super) struct Batch<E> {
@@ -27,8 +28,8 @@ enum Flight<E> {
 
 /// What the backend said, and which of it is whose. Nothing, if it panicked.
 struct Answers<E> {
-    places: Vec<Place>,
-    outcomes: Results<Outcome, E>,
+    places: SmallVec<[Place; 1]>,
+    outcomes: SmallVec<[Result<Outcome, E>; 1]>,
 }
 
 /// What came of looking at a batch.
@@ -88,7 +89,7 @@ impl<E: Clone + Send + 'static> Batch<E> {
 
     /// There will be no answers.
     pub(super) fn lose(&self) {
-        self.answers.get_or_init(|| Answers { places: Vec::new(), outcomes: Vec::new() });
+        self.answers.get_or_init(|| Answers { places: SmallVec::new(), outcomes: SmallVec::new() });
     }
 
     /// The answer to the caller with this ticket, who asked `action`; none if the backend gave none.
@@ -108,10 +109,10 @@ fn fly<B: StoreBackend>(backend: Arc<B>, gathering: Gathering) -> Flying<B::Base
     let (requests, places) = gathering.close();
     Box::pin(async move {
         let outcomes = match requests.as_slice() {
-            [request] => vec![backend.decide(&request.action()).await],
+            [request] => smallvec![backend.decide(&request.action()).await],
             requests => {
                 let actions: Vec<_> = requests.iter().map(|request| request.action()).collect();
-                backend.decide_many(&actions).await
+                backend.decide_many(&actions).await.into()
             }
         };
         Answers { places, outcomes }

@@ -82,8 +82,8 @@ impl Gathering {
     }
 
     /// The requests, and where each caller's answer will be, by ticket.
-    pub(super) fn close(self) -> (SmallVec<[Request; 1]>, Vec<Place>) {
-        let mut places = Vec::with_capacity(self.callers());
+    pub(super) fn close(self) -> (SmallVec<[Request; 1]>, SmallVec<[Place; 1]>) {
+        let mut places = SmallVec::<[Place; 1]>::with_capacity(self.callers());
         for (request, asked) in self.requests.iter().enumerate() {
             let mut skip = 0;
             for member in &asked.members {

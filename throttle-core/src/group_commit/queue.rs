@@ -1,7 +1,7 @@
 //! The order of batches: one runs, others wait, the last is open.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::batch::Batch;
 use super::gathering::Gathering;
@@ -11,6 +11,8 @@ use crate::Action;
 pub(super) struct Queue<E> {
     running: Option<Running<E>>,
     waiting: VecDeque<Waiting<E>>,
+    /// The batch that ran last, for as long as callers of it are there.
+    last: Weak<Batch<E>>,
     next_ticket: u64,
 }
 
@@ -26,6 +28,16 @@ struct Waiting<E> {
     gathering: Gathering,
 }
 
+/// What is to be done.
+pub(super) enum Turn<E> {
+    /// Look at this batch: it is running.
+    Look(Arc<Batch<E>>),
+    /// Start the next batch in a while.
+    Later,
+    /// Nothing.
+    Nothing,
+}
+
 /// What a caller that leaves takes along, to be dropped outside the lock.
 pub(super) enum Left<E> {
     /// Others go on.
@@ -38,7 +50,7 @@ pub(super) enum Left<E> {
 
 impl<E> Queue<E> {
     pub(super) fn new() -> Self {
-        Self { running: None, waiting: VecDeque::new(), next_ticket: 0 }
+        Self { running: None, waiting: VecDeque::new(), last: Weak::new(), next_ticket: 0 }
     }
 
     /// Takes in a caller: its batch, and its ticket. Tickets rise in order of arrival.
@@ -56,15 +68,19 @@ impl<E> Queue<E> {
         (batch, ticket)
     }
 
-    /// The running batch, or the next one if none is running.
-    pub(super) fn current(&mut self) -> Option<Arc<Batch<E>>> {
-        if self.running.is_none() {
-            let Waiting { batch, gathering } = self.waiting.pop_front()?;
-            self.running = Some(Running { callers: gathering.callers(), batch: Arc::clone(&batch) });
-            batch.close(gathering);
-            return Some(batch);
+    /// The running batch, or the next one if none is running. With `patience`, no batch is started while callers of
+    /// the last one have not yet seen their answers: they may be about to ask again.
+    pub(super) fn current(&mut self, patience: bool) -> Turn<E> {
+        if let Some(running) = &self.running {
+            return Turn::Look(Arc::clone(&running.batch));
         }
-        self.running.as_ref().map(|running| Arc::clone(&running.batch))
+        if patience && self.last.strong_count() > 0 {
+            return Turn::Later;
+        }
+        let Some(Waiting { batch, gathering }) = self.waiting.pop_front() else { return Turn::Nothing };
+        self.running = Some(Running { callers: gathering.callers(), batch: Arc::clone(&batch) });
+        batch.close(gathering);
+        Turn::Look(batch)
     }
 
     pub(super) fn is_running(&self, batch: &Arc<Batch<E>>) -> bool {
@@ -75,6 +91,7 @@ impl<E> Queue<E> {
     pub(super) fn end(&mut self, batch: &Arc<Batch<E>>) {
         if self.is_running(batch) {
             self.running = None;
+            self.last = Arc::downgrade(batch);
         }
     }
 

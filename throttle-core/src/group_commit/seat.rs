@@ -14,12 +14,13 @@ pub(super) struct Seat<'g, 'a, B: StoreBackend> {
     batch: Arc<Batch<B::BaseError>>,
     ticket: u64,
     is_asleep: bool,
+    has_waited: bool,
 }
 
 impl<'g, 'a, B: StoreBackend> Seat<'g, 'a, B> {
     pub(super) fn take(group: &'g GroupCommit<B>, action: &Action<'a>) -> Self {
         let (batch, ticket) = group.join(action);
-        Self { group, action: *action, batch, ticket, is_asleep: false }
+        Self { group, action: *action, batch, ticket, is_asleep: false, has_waited: false }
     }
 
     /// Ready once the batch has been answered.
@@ -27,14 +28,19 @@ impl<'g, 'a, B: StoreBackend> Seat<'g, 'a, B> {
         if self.batch.has_answers() {
             return Poll::Ready(());
         }
-        self.group.drive();
+        if !self.group.drive(!self.has_waited) {
+            // One turn of the executor, in which those just answered get theirs.
+            self.has_waited = true;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.batch.has_answers() {
             return Poll::Ready(());
         }
         self.group.bell().sleep(self.ticket, context.waker());
         self.is_asleep = true;
         // The bell may have rung just before.
-        self.group.drive();
+        self.group.drive(false);
         if self.batch.has_answers() { Poll::Ready(()) } else { Poll::Pending }
     }
 
