@@ -132,20 +132,20 @@ impl<B: StoreBackend> GroupCommit<B> {
     ///
     /// No wake-up is lost: the bell falls silent before the batch is polled, and rings again for whoever found it busy
     /// if it has rung meanwhile, or if the batch is not the running one any more.
-    fn drive(&self, patience: bool) -> bool {
+    fn drive(&self, patience: bool) -> Drive {
         if !self.bell.is_rung() {
-            return true;
+            return Drive::Done;
         }
         let turn = self.queue.lock().current(patience);
         let batch = match turn {
             Turn::Look(batch) => batch,
-            Turn::Later => return false,
-            Turn::Nothing => return true,
+            Turn::Later => return Drive::Later,
+            Turn::Nothing => return Drive::Done,
         };
         let landing = Landing { group: self, batch: &batch };
         let looked = batch.look(&self.backend, &mut Context::from_waker(&self.waker), || self.bell.silence());
         if let Looked::Landed = looked {
-            return true;
+            return Drive::Done;
         }
         std::mem::forget(landing);
         if let Looked::Waiting = looked
@@ -153,12 +153,21 @@ impl<B: StoreBackend> GroupCommit<B> {
         {
             self.bell.ring();
         }
-        true
+        Drive::Done
     }
 
     fn bell(&self) -> &Bell {
         &self.bell
     }
+}
+
+/// What came of driving.
+enum Drive {
+    /// All was done that could be.
+    Done,
+    /// Better in a turn of the executor: those who were just answered may ask again, and then go along. Without this,
+    /// callers that ask over and over split into two halves that wait for each other's batches.
+    Later,
 }
 
 /// Ends a batch when it has been answered, and also when the backend panics: the callers in it then ask alone.

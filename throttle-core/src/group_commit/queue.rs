@@ -69,7 +69,7 @@ impl<E> Queue<E> {
     }
 
     /// The running batch, or the next one if none is running. With `patience`, no batch is started while callers of
-    /// the last one have not yet seen their answers: they may be about to ask again.
+    /// the last one have not seen their answers: they are being woken, and may be about to ask again.
     pub(super) fn current(&mut self, patience: bool) -> Turn<E> {
         if let Some(running) = &self.running {
             return Turn::Look(Arc::clone(&running.batch));

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::GroupCommit;
 use super::batch::Batch;
+use super::{Drive, GroupCommit};
 use crate::{Action, Outcome, StoreBackend};
 
 /// A caller's seat. Dropped without an answer, it is given up.
@@ -14,6 +14,7 @@ pub(super) struct Seat<'g, 'a, B: StoreBackend> {
     batch: Arc<Batch<B::BaseError>>,
     ticket: u64,
     is_asleep: bool,
+    /// Whether it has left others a turn of the executor.
     has_waited: bool,
 }
 
@@ -28,20 +29,22 @@ impl<'g, 'a, B: StoreBackend> Seat<'g, 'a, B> {
         if self.batch.has_answers() {
             return Poll::Ready(());
         }
-        if !self.group.drive(!self.has_waited) {
-            // One turn of the executor, in which those just answered get theirs.
-            self.has_waited = true;
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+        for is_asleep in [false, true] {
+            if is_asleep {
+                // Asleep before a last look: the bell may have rung just now.
+                self.group.bell().sleep(self.ticket, context.waker());
+                self.is_asleep = true;
+            }
+            if let Drive::Later = self.group.drive(!self.has_waited) {
+                self.has_waited = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if self.batch.has_answers() {
+                return Poll::Ready(());
+            }
         }
-        if self.batch.has_answers() {
-            return Poll::Ready(());
-        }
-        self.group.bell().sleep(self.ticket, context.waker());
-        self.is_asleep = true;
-        // The bell may have rung just before.
-        self.group.drive(false);
-        if self.batch.has_answers() { Poll::Ready(()) } else { Poll::Pending }
+        Poll::Pending
     }
 
     /// The answer; none if the backend gave none, or there is none yet.
