@@ -20,7 +20,7 @@ const REMEMBERED_KEYS: usize = 10_000;
 /// memory alone. Several callers on one key of one process are in conflict with each other: put a
 /// [`GroupCommit`](crate::GroupCommit) in front.
 ///
-/// **Conflicts.** The first retry comes at once, later ones after a random wait of up to 16 ms, until a
+/// **Conflicts.** The first retry comes at once, every other later one after a random wait of up to 16 ms, until a
 /// [deadline](Self::with_deadline) has passed: then [`CasError::Contended`], and nothing was charged. An exchange whose
 /// reply was lost is never sent again. Waits are on the tokio timer, if there is one.
 ///
