@@ -1,6 +1,6 @@
 //! An in-memory [`CasStore`] with faults on demand.
 
-#![allow(dead_code, reason = "each test program uses a part of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
