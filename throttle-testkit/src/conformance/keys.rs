@@ -43,6 +43,7 @@ async fn distinct<B: StoreBackend>(lab: &Lab<B>, keys: &[&str]) -> Checked {
 /// Obligation 4.
 async fn hostile_keys_work_and_are_distinct<B: StoreBackend>(lab: Lab<B>) -> Checked {
     let long = "k".repeat(300);
+    let longer = format!("{long}'");
     let hashed = stored_key(&long).into_owned();
     let keys = [
         "",
@@ -79,6 +80,7 @@ async fn hostile_keys_work_and_are_distinct<B: StoreBackend>(lab: Lab<B>) -> Che
         "#a",
         &hashed,
         &long,
+        &longer,
         "{",
         "}",
         "{}",

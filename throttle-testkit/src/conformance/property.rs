@@ -32,10 +32,15 @@ impl<B: StoreBackend> Lab<B> {
         law: impl AsyncFn(S::Value) -> Checked,
     ) -> Checked {
         let (runtime, deadline) = (runtime()?, self.deadline());
+        let (noted, shrinking) = match self.explores() {
+            true => (FileFailurePersistence::Direct(NOTED_IN), u32::MAX),
+            false => (FileFailurePersistence::Off, 0),
+        };
         let config = Config {
             cases: self.cases(),
+            max_shrink_iters: shrinking,
             max_shrink_time: SHRINKING_MS,
-            failure_persistence: Some(Box::new(Regressions(FileFailurePersistence::Direct(NOTED_IN)))),
+            failure_persistence: Some(Box::new(Regressions(noted))),
             ..Config::default()
         };
         let try_one = |case| {
