@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use throttle_core::kernel::{PolicyState, StoredState};
 use throttle_core::{
     BaseErrorSet, CasOutcome, CasStore, Clock, Effect, ErrorKind, Exchange, Results, SystemClock, Timestamp,
     Versioned,
@@ -42,7 +43,7 @@ struct Entry {
 /// What happens to the next exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StubFault {
-    /// Another writer stores the same value just before.
+    /// Another writer stores the same state just before.
     Overtaken,
     /// So it does, and the answer does not say what it stored.
     OvertakenUnseen,
@@ -158,7 +159,8 @@ impl StubStore {
         }
         if matches!(fault, Some(StubFault::Overtaken | StubFault::OvertakenUnseen)) {
             let found = live(&entries, new.key, now);
-            let value = found.map_or_else(|| new.value.to_owned(), |entry| entry.current.value);
+            let nothing = || PolicyState::One(StoredState::Fresh).to_bytes();
+            let value = found.map_or_else(nothing, |entry| entry.current.value);
             self.store(&mut entries, new.key, &value, new.ttl);
         }
         let current = live(&entries, new.key, now).map(|entry| entry.current);
