@@ -1,5 +1,6 @@
 //! `GroupCommit`, with callers polled by hand.
 
+mod busy;
 mod crowd;
 mod gate;
 mod leaving;
