@@ -84,9 +84,12 @@ async fn storm<B: StoreBackend>(
 
 /// Obligation 1.
 async fn one_key_admits_exactly_its_capacity<B: StoreBackend>(lab: Lab<B>) -> Checked {
-    let policy = lab.policy("token_bucket 37/h")?;
-    let sum = storm(&lab, &policy, (16, 20), |_| Ask::one(Some(at(0)))).await?;
-    admitted("16 callers, 320 calls", sum, 37)
+    for round in 0..3 {
+        let policy = lab.policy("token_bucket 37/h")?;
+        let sum = storm(&lab, &policy, (16, 8), |_| Ask::one(Some(at(0)))).await?;
+        admitted(&format!("round {round}, 16 callers, 128 calls"), sum, 37)?;
+    }
+    Ok(())
 }
 
 /// Obligation 1, for each way to count.

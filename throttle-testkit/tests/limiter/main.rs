@@ -1,4 +1,5 @@
 //! The limiter over a store that can be made to fail, on a clock that is moved by hand.
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::convert::Infallible;
 use std::time::Duration;

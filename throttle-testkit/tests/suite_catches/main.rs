@@ -1,11 +1,13 @@
 //! The suite can fail: each backend here gets one thing wrong, and the trials named beside it must say so.
+#![expect(clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
 use std::time::Duration;
 
-use common::{Mistake, suite};
+use backend::{Mistake, suite};
 use throttle_testkit::conformance::Verdict;
 
-mod common;
+mod backend;
+mod mute;
 
 /// Runs the named trials on a backend with the mistake, and returns those that did not fail.
 fn missed<'a>(mistake: Mistake, trials: &[&'a str]) -> Vec<&'a str> {
@@ -19,6 +21,22 @@ fn missed<'a>(mistake: Mistake, trials: &[&'a str]) -> Vec<&'a str> {
         )
     };
     trials.iter().copied().filter(|trial| !failed(trial)).collect()
+}
+
+#[test]
+fn nothing_is_found_where_nothing_is_wrong() {
+    let verdicts = suite("right", Mistake::None).verdicts(|_| true);
+    assert!(verdicts.len() > 140, "{} trials", verdicts.len());
+    let others: Vec<_> = verdicts.iter().filter(|verdict| !matches!(verdict, Verdict::Passed(_))).collect();
+    assert_eq!(others, Vec::<&Verdict>::new(), "nothing fails, and nothing is left out");
+}
+
+#[test]
+fn an_error_that_says_nothing() {
+    let trials = ["mute::errors::samples_say_what_they_are", "mute::errors::decide_is_wrapped"];
+    let verdicts = mute::suite().verdicts(|name| trials.contains(&name));
+    let failed = |verdict: &Verdict| matches!(verdict, Verdict::Failed { .. });
+    assert!(verdicts.len() == 2 && verdicts.iter().all(failed), "{verdicts:?}");
 }
 
 macro_rules! catches {

@@ -17,7 +17,6 @@ use throttle_testkit::{Conformance, ManualClock};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mistake {
     /// Nothing.
-    #[allow(dead_code, reason = "not every test program has a right backend")]
     None,
     ChargesOtherRules,
     CountsDenials,
@@ -168,10 +167,10 @@ fn without_fractions(state: &PolicyState) -> PolicyState {
 /// Each rule by itself, whatever the others say.
 fn charge_alone(action: &Action<'_>, now: Timestamp, before: &PolicyState) -> PolicyState {
     let charged = action.policy().rules().iter().zip(before.states()).map(|(rule, state)| {
-        let policy = Policy::new("alone", [*rule]).unwrap();
+        let policy = Policy::new("alone", [*rule]).expect("a name and a rule");
         let mut state = PolicyState::One(state.clone());
         decide(&Action::consume(&policy, "").with_cost(action.cost()), now, &mut state);
-        state.states()[0].clone()
+        state.states().first().cloned().unwrap_or_default()
     });
     PolicyState::Many(charged.collect())
 }
