@@ -25,7 +25,8 @@ const MAX_BATCH: usize = 128;
 
 /// Asks the backend less often: one batch is under way at a time, and what comes meanwhile gathers for the next one.
 /// Requests that are alike (policy, key, cost, wait, time) become one action, the others one
-/// [`decide_many`](StoreBackend::decide_many). There is no timer: a lone request is sent at once.
+/// [`decide_many`](StoreBackend::decide_many). There is no timer: a lone request is sent at once. Only while callers of
+/// the last batch are being woken does a new one wait, for one turn of the executor, so that they can come along.
 ///
 /// Each caller gets, bit for bit, what it would have got alone, in order of arrival; an error goes to everybody whose
 /// request was in it.

@@ -1,5 +1,6 @@
 //! `CasBackend` on a stub whose round trips and faults are known.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod support;
 

@@ -49,7 +49,7 @@ impl<E> Batch<E> {
         Self { flight: Mutex::new(Flight::Grounded), answers: OnceLock::new() }
     }
 
-    /// Takes what has gathered; nobody can join any more.
+    /// Takes what has gathered; nobody can join any more, and nobody has looked yet, so the lock is free.
     pub(super) fn close(&self, gathering: Gathering) {
         *self.flight.lock() = Flight::Closed(gathering);
     }

@@ -1,4 +1,5 @@
 //! `GroupCommit`, with callers polled by hand.
+
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 mod busy;
@@ -171,7 +172,7 @@ fn a_panic_of_the_backend_stays_with_one_caller() {
     settle(&mut callers);
     group.get_ref().release(Fate::Panic);
     let poll = std::panic::AssertUnwindSafe(|| callers[1].poll());
-    assert!(std::panic::catch_unwind(poll).is_err());
+    std::panic::catch_unwind(poll).unwrap_err();
     callers[1].leave();
     group.get_ref().open();
     settle(&mut callers);
