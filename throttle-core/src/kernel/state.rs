@@ -19,13 +19,13 @@ pub enum StoredState {
     /// Nothing was ever stored.
     #[default]
     Fresh,
-    /// Of a [`Bucket`].
+    /// Of a [`Bucket`](super::Bucket).
     Bucket(BucketState),
     /// Of a [`FixedWindow`].
     FixedWindow(FixedWindowState),
     /// Of a [`SlidingWindow`].
     SlidingWindow(SlidingWindowState),
-    /// Of a [`SlidingLog`].
+    /// Of a [`SlidingLog`](super::SlidingLog).
     SlidingLog(Box<SlidingLogState>),
 }
 
@@ -36,13 +36,13 @@ pub enum RuleState {
     /// Nothing was stored.
     #[default]
     Fresh,
-    /// Of a [`Bucket`].
+    /// Of a [`Bucket`](super::Bucket).
     Bucket(BucketState),
     /// Of a [`FixedWindow`].
     FixedWindow(FixedWindowState),
     /// Of a [`SlidingWindow`].
     SlidingWindow(SlidingWindowState),
-    /// Of a [`SlidingLog`].
+    /// Of a [`SlidingLog`](super::SlidingLog).
     SlidingLog(LogSummary),
 }
 
