@@ -66,6 +66,14 @@ pub enum SetupError {
         /// What was expected where.
         reason: String,
     },
+    /// The store is there, and cannot do what is needed of it.
+    #[error("{backend} cannot be used: {reason}")]
+    Unsupported {
+        /// The kind of store.
+        backend: &'static str,
+        /// What is missing.
+        reason: String,
+    },
     /// A setting outside its range.
     #[error("{setting}: {reason}")]
     Setting {
