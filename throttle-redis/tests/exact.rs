@@ -8,10 +8,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use throttle_core::kernel::{self, PolicyState};
 use throttle_core::{Action, Policy, Rule, StoreBackend, Timestamp, storage_key};
+use throttle_redis::RedisBackend;
 
 const RULES: &[&str] = &[
     "gcra 10/s burst 5",
     "gcra 3 per 7s burst 4",
+    "gcra 3 per 7us burst 4",
+    "gcra 5 per 11us burst 4",
     "token_bucket 7 per 13us burst 3",
     "leaky_bucket 90/min queue 2s",
     "gcra 4294967295 per 1us burst 4294967295",
@@ -27,12 +30,12 @@ const RULES: &[&str] = &[
 ];
 
 fn policy(random: &mut StdRng) -> Policy {
-    let count = if random.random_bool(0.6) { 1 } else { random.random_range(2..=4) };
+    let count = if random.random_bool(0.7) { 1 } else { random.random_range(2..=4) };
     let rules = (0..count).map(|_| RULES[random.random_range(0..RULES.len())].parse::<Rule>().unwrap());
     Policy::new("p", rules.collect::<Vec<_>>()).unwrap()
 }
 
-fn step(random: &mut StdRng, rules: &[Rule]) -> i64 {
+fn step(random: &mut StdRng, rules: &[Rule], until_fresh: i64) -> i64 {
     let period = i64::try_from(rules[0].quota().period().as_micros()).unwrap();
     match random.random_range(0..10) {
         0 => 0,
@@ -40,6 +43,7 @@ fn step(random: &mut StdRng, rules: &[Rule]) -> i64 {
         2 => -random.random_range(0..3 * period + 2),
         3 => random.random_range(0..5 * period + 2),
         4 => period,
+        5 => until_fresh + random.random_range(-1..=1),
         _ => random.random_range(0..period / 4 + 2),
     }
 }
@@ -66,42 +70,67 @@ fn action<'a>(random: &mut StdRng, policy: &'a Policy, now: u64) -> Action<'a> {
         .at(Some(Timestamp::from_micros(now).unwrap()))
 }
 
-/// One key's life: each step on the same state in the store and here.
+/// The same key in the store and here.
+struct Twin {
+    backend: RedisBackend,
+    bare: redis::aio::MultiplexedConnection,
+    prefix: String,
+    state: PolicyState,
+}
+
+impl Twin {
+    async fn new(url: &str, prefix: &str) -> Self {
+        let backend = common::backend(url, prefix).await;
+        let prefix = format!("{prefix}-{}", std::process::id());
+        let state = PolicyState::from_bytes(&[1, 1, 0]).unwrap();
+        Self { backend, bare: common::bare(url).await, prefix, state }
+    }
+
+    async fn start_anew(&mut self, policy: &Policy) {
+        self.backend.reset(policy.name(), "key").await.unwrap();
+        self.state = PolicyState::fresh(policy);
+    }
+
+    /// Takes one step on both sides, and compares outcome, bytes and time to live.
+    async fn step(&mut self, action: &Action<'_>) {
+        let now = action.now().unwrap();
+        let before = self.state.clone();
+        let expected = kernel::decide(action, now, &mut self.state);
+        let context = format!("{action:?} on {before:?}");
+        assert_eq!(self.backend.decide(action).await.unwrap(), expected, "{context}");
+        let name = storage_key(&self.prefix, action.policy().name(), "key");
+        let (bytes, ttl): (Option<Vec<u8>>, i64) =
+            redis::pipe().get(&name).pttl(&name).query_async(&mut self.bare).await.unwrap();
+        if expected.changes_state(action) {
+            assert_eq!(bytes.as_deref(), Some(&self.state.to_bytes()[..]), "{context}");
+            let lives = self.state.time_to_live(action, now).as_micros().div_ceil(1_000);
+            let most = i64::try_from(lives).unwrap();
+            assert!(ttl > most - 5_000 && ttl <= most, "{ttl} of {most} ms: {context}");
+        } else {
+            let kept = (!before.is_fresh() || bytes.is_some()).then(|| before.to_bytes());
+            assert_eq!(bytes, kept, "{context}");
+            self.state = before;
+        }
+    }
+}
+
+/// Keys' lives at random.
 async fn live(url: &str, seed: u64) {
-    let backend = common::backend(url, &format!("exact{seed}")).await;
-    let mut bare = common::bare(url).await;
     let mut random = StdRng::seed_from_u64(seed);
-    for life in 0..60 {
+    let mut twin = Twin::new(url, &format!("exact{seed}")).await;
+    for _ in 0..60 {
         let mut policy_now = policy(&mut random);
-        let mut state = PolicyState::fresh(&policy_now);
-        backend.reset_policy(policy_now.name()).await.unwrap();
-        let name = storage_key(&format!("exact{seed}-{}", std::process::id()), policy_now.name(), "key");
+        twin.start_anew(&policy_now).await;
         let start = if random.random_bool(0.9) { 1_700_000_000_000_000 } else { (1 << 52) - 20_000_000 };
         let mut now: u64 = start + random.next_u64() % 1_000_000;
         for _ in 0..50 {
-            if random.random_bool(0.03) {
+            if random.random_bool(0.15) {
                 policy_now = policy(&mut random);
             }
-            let moved = step(&mut random, policy_now.rules());
+            let until_fresh = twin.state.expires_at().as_micros().cast_signed() - now.cast_signed();
+            let moved = step(&mut random, policy_now.rules(), until_fresh);
             now = now.saturating_add_signed(moved).min((1 << 52) - 1);
-            let action = action(&mut random, &policy_now, now);
-            let before = state.clone();
-            let expected = kernel::decide(&action, Timestamp::from_micros(now).unwrap(), &mut state);
-            let outcome = backend.decide(&action).await.unwrap();
-            let context = format!("seed {seed}, life {life}: {action:?} on {before:?}");
-            assert_eq!(outcome, expected, "{context}");
-            let (bytes, ttl): (Option<Vec<u8>>, i64) =
-                redis::pipe().get(&name).pttl(&name).query_async(&mut bare).await.unwrap();
-            if expected.changes_state(&action) {
-                assert_eq!(bytes.as_deref(), Some(&state.to_bytes()[..]), "{context}");
-                let lives = state.time_to_live(&action, Timestamp::from_micros(now).unwrap());
-                let most = i64::try_from(lives.as_micros().div_ceil(1_000)).unwrap();
-                assert!(ttl > most - 5_000 && ttl <= most, "{ttl} of {most} ms: {context}");
-            } else {
-                let kept = (!before.is_fresh() || bytes.is_some()).then(|| before.to_bytes());
-                assert_eq!(bytes, kept, "{context}");
-                state = before;
-            }
+            twin.step(&action(&mut random, &policy_now, now)).await;
         }
     }
 }
@@ -112,4 +141,54 @@ async fn the_script_is_the_kernel_bit_for_bit() {
     for seed in 0..4 {
         live(&url, seed).await;
     }
+}
+
+#[tokio::test]
+async fn a_changed_period_is_exact_at_the_edges() {
+    const SECOND: u64 = 1_000_000;
+    let Some(url) = common::server("THROTTLE_TEST_REDIS_URL") else { return };
+    let mut twin = Twin::new(&url, "edges").await;
+    let start = 1_700_000_000 * SECOND;
+    let at = |now| Some(Timestamp::from_micros(now).unwrap());
+    for algorithm in ["fixed_window", "sliding_window", "sliding_window_log"] {
+        let [before, after] = ["5 per 10s", "5 per 7s"].map(|quota| {
+            Policy::new("p", [format!("{algorithm} {quota}").parse::<Rule>().unwrap()]).unwrap()
+        });
+        for emptied in [false, true] {
+            for edge in [start + SECOND, start + 10 * SECOND, start + 20 * SECOND] {
+                for now in [edge - 1, edge, edge + 1] {
+                    twin.start_anew(&before).await;
+                    twin.step(&Action::consume(&before, "key").with_cost(2).at(at(start))).await;
+                    if emptied {
+                        twin.step(&Action::refund(&before, "key").with_cost(2).at(at(start + 1))).await;
+                    }
+                    twin.step(&Action::consume(&after, "key").with_cost(4).at(at(now))).await;
+                    twin.step(&Action::consume(&after, "key").at(at(now))).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn many_actions_at_once_are_decided_in_order() {
+    let Some(url) = common::server("THROTTLE_TEST_REDIS_URL") else { return };
+    let backend = common::backend(&url, "many").await;
+    let mut random = StdRng::seed_from_u64(7);
+    let mut policies = Vec::new();
+    for name in 0..20 {
+        let rules = policy(&mut random).rules().to_vec();
+        policies.push(Policy::new(&format!("p{name}"), rules).unwrap());
+    }
+    let now = 1_700_000_000_000_000;
+    let actions: Vec<_> =
+        (0..1_000).map(|step| action(&mut random, &policies[step % 20], now + step as u64 / 3)).collect();
+    let mut states: Vec<_> = policies.iter().map(PolicyState::fresh).collect();
+    let outcomes = backend.decide_many(&actions).await;
+    assert_eq!(outcomes.len(), actions.len());
+    for (step, (action, outcome)) in actions.iter().zip(outcomes).enumerate() {
+        let expected = kernel::decide(action, action.now().unwrap(), &mut states[step % 20]);
+        assert_eq!(outcome.unwrap(), expected, "step {step}: {action:?}");
+    }
+    assert!(backend.decide_many(&[]).await.is_empty());
 }

@@ -31,9 +31,6 @@ for i = 1, #KEYS do
         if rest > 0 and tat_p ~= p then
           debt, rest = debt + 1, 0
         end
-        if debt > room or debt == room and rest > room_rest then
-          debt, rest = room, room_rest
-        end
       end
       debt, rest = debt + each, rest + each_rest
       if rest >= p then

@@ -18,8 +18,7 @@ function fixed_window.see(rule, state, now)
   local present = (now - now % rule.period) / rule.period
   rule.index, rule.current = present, 0
   if state and state.period ~= rule.period then
-    local ends = state.current > 0 and state.index + 1 or state.index
-    rule.current = ends * state.period > now and state.current or 0
+    rule.current = (state.index + 1) * state.period > now and state.current or 0
   elseif state and state.index >= present then
     rule.index = state.index == present + 1 and state.index or present
     rule.current = state.current
