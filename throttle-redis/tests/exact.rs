@@ -10,6 +10,8 @@ use throttle_core::kernel::{self, PolicyState};
 use throttle_core::{Action, Policy, Rule, StoreBackend, Timestamp, storage_key};
 use throttle_redis::RedisBackend;
 
+const SERVER: &str = "THROTTLE_TEST_REDIS_URL";
+
 const RULES: &[&str] = &[
     "gcra 10/s burst 5",
     "gcra 3 per 7s burst 4",
@@ -79,11 +81,12 @@ struct Twin {
 }
 
 impl Twin {
-    async fn new(url: &str, prefix: &str) -> Self {
-        let backend = common::backend(url, prefix).await;
-        let prefix = format!("{prefix}-{}", std::process::id());
+    async fn new(prefix: &str) -> Self {
+        let backend = common::backend(SERVER, prefix).await;
+        let client = common::client(&std::env::var(SERVER).unwrap()).await.unwrap();
+        let bare = client.get_multiplexed_async_connection().await.unwrap();
         let state = PolicyState::from_bytes(&[1, 1, 0]).unwrap();
-        Self { backend, bare: common::bare(url).await, prefix, state }
+        Self { backend, bare, prefix: common::prefix(prefix), state }
     }
 
     async fn start_anew(&mut self, policy: &Policy) {
@@ -115,9 +118,9 @@ impl Twin {
 }
 
 /// Keys' lives at random.
-async fn live(url: &str, seed: u64) {
+async fn live(seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
-    let mut twin = Twin::new(url, &format!("exact{seed}")).await;
+    let mut twin = Twin::new(&format!("exact{seed}")).await;
     for _ in 0..60 {
         let mut policy_now = policy(&mut random);
         twin.start_anew(&policy_now).await;
@@ -137,17 +140,17 @@ async fn live(url: &str, seed: u64) {
 
 #[tokio::test]
 async fn the_script_is_the_kernel_bit_for_bit() {
-    let Some(url) = common::server("THROTTLE_TEST_REDIS_URL") else { return };
+    let Some(_) = common::server(SERVER) else { return };
     for seed in 0..4 {
-        live(&url, seed).await;
+        live(seed).await;
     }
 }
 
 #[tokio::test]
 async fn a_changed_period_is_exact_at_the_edges() {
     const SECOND: u64 = 1_000_000;
-    let Some(url) = common::server("THROTTLE_TEST_REDIS_URL") else { return };
-    let mut twin = Twin::new(&url, "edges").await;
+    let Some(_) = common::server(SERVER) else { return };
+    let mut twin = Twin::new("edges").await;
     let start = 1_700_000_000 * SECOND;
     let at = |now| Some(Timestamp::from_micros(now).unwrap());
     for algorithm in ["fixed_window", "sliding_window", "sliding_window_log"] {
@@ -172,8 +175,8 @@ async fn a_changed_period_is_exact_at_the_edges() {
 
 #[tokio::test]
 async fn many_actions_at_once_are_decided_in_order() {
-    let Some(url) = common::server("THROTTLE_TEST_REDIS_URL") else { return };
-    let backend = common::backend(&url, "many").await;
+    let Some(_) = common::server(SERVER) else { return };
+    let backend = common::backend(SERVER, "many").await;
     let mut random = StdRng::seed_from_u64(7);
     let mut policies = Vec::new();
     for name in 0..20 {
