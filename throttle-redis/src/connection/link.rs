@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{Cmd, Pipeline, RedisResult, ServerErrorKind, Value};
+use redis::{Cmd, Pipeline, RedisResult, Value};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
@@ -97,31 +97,28 @@ impl Link {
             None => timeout_at(deadline, self.live()).await.map_err(|_| RedisError::NoConnectionInTime)??,
         };
         let asked = live.age();
-        match timeout_at(deadline, ask(live.connection.clone())).await {
+        let (answer, spoilt) = match timeout_at(deadline, ask(live.connection.clone())).await {
             Ok(Ok(answer)) => {
-                live.silent_from.store(0, Ordering::Relaxed);
-                if values(&answer).iter().any(says_read_only) {
-                    self.0.retire(&live);
-                }
-                Ok(answer)
+                let spoilt = values(&answer).iter().find_map(read_only);
+                (Ok(answer), spoilt)
             }
             Ok(Err(error)) => {
                 let error = classify(error);
-                match error {
-                    RedisError::Lost(_) | RedisError::ReadOnly(_) | RedisError::Answer(_) => {
-                        self.0.retire(&live)
-                    }
-                    _ => live.silent_from.store(0, Ordering::Relaxed),
-                }
-                Err(error)
+                let spoilt = spoils(&error);
+                (Err(error), spoilt)
             }
             Err(_) => {
                 if live.silent_for(asked) > SILENCE.max(4 * self.0.response_deadline) {
-                    self.0.retire(&live);
+                    self.0.retire(&live, RedisError::NoConnectionInTime);
                 }
-                Err(RedisError::NoAnswerInTime)
+                return Err(RedisError::NoAnswerInTime);
             }
+        };
+        live.silent_from.store(0, Ordering::Relaxed);
+        if let Some(error) = spoilt {
+            self.0.retire(&live, error);
         }
+        answer
     }
 
     fn up(&self) -> Option<Arc<Live>> {
@@ -169,18 +166,15 @@ impl Link {
 }
 
 impl Shared {
-    /// Gives up `live`, unless there is another connection already. One that was just made is not replaced at once.
-    fn retire(&self, live: &Arc<Live>) {
+    /// Gives up `live`, unless there is another connection already. One that was just made is not replaced at once:
+    /// until then calls fail with `error`.
+    fn retire(&self, live: &Arc<Live>, error: RedisError) {
         let mut state = self.state.lock();
         if matches!(&*state, State::Up(present) if Arc::ptr_eq(present, live)) {
-            let pause = (live.since.elapsed() < LONGEST_PAUSE).then(|| pause_after(1));
-            *state = State::Down { failures: 0, pause: None };
-            if let Some(pause) = pause {
-                *state = State::Down {
-                    failures: 1,
-                    pause: Some((Instant::now() + pause, RedisError::NoConnectionInTime)),
-                };
-            }
+            *state = match live.since.elapsed() < LONGEST_PAUSE {
+                true => State::after(0, error),
+                false => State::Down { failures: 0, pause: None },
+            };
         }
     }
 }
@@ -224,11 +218,20 @@ fn pause_after(failures: u32) -> Duration {
     most.mul_f64(rand::random_range(0.5..1.0))
 }
 
-fn says_read_only(value: &Value) -> bool {
+/// What calls fail with that come too soon after `error`, if that ends the connection.
+fn spoils(error: &RedisError) -> Option<RedisError> {
+    match error {
+        RedisError::Lost(cause) | RedisError::Answer(cause) => Some(RedisError::Connect(cause.clone())),
+        RedisError::ReadOnly(_) => Some(error.clone()),
+        _ => None,
+    }
+}
+
+fn read_only(value: &Value) -> Option<RedisError> {
     match value {
-        Value::ServerError(error) => error.kind() == Some(ServerErrorKind::ReadOnly),
-        Value::Array(values) => values.iter().any(says_read_only),
-        _ => false,
+        Value::ServerError(error) => spoils(&classify(error.clone().into())),
+        Value::Array(values) => values.iter().find_map(read_only),
+        _ => None,
     }
 }
 
