@@ -39,6 +39,26 @@ impl Own {
         Self { child, port, dir }
     }
 
+    /// A sentinel that watches the server on `primary` alone, and fails over within a second or so.
+    pub(crate) async fn sentinel(primary: u16) -> Self {
+        let port = free_port();
+        let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sentinel-{port}.conf"));
+        let lines = [
+            format!("port {port}"),
+            "bind 127.0.0.1".to_owned(),
+            format!("dir {}", env!("CARGO_TARGET_TMPDIR")),
+            format!("sentinel monitor own 127.0.0.1 {primary} 1"),
+            "sentinel down-after-milliseconds own 500".to_owned(),
+            "sentinel failover-timeout own 3000".to_owned(),
+        ];
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let mut command = Command::new("redis-server");
+        let child = command.arg(&file).arg("--sentinel").stdout(Stdio::null()).spawn().unwrap();
+        let sentinel = Self { child, port, dir: file };
+        sentinel.answers().await;
+        sentinel
+    }
+
     async fn answers(&self) {
         let since = Instant::now();
         while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
