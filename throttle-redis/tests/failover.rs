@@ -54,7 +54,16 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_go_on_at_the_promoted_replica() {
+async fn callers_leave_a_primary_that_died() {
+    fail_over(Own::kill).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn callers_leave_a_primary_that_hangs() {
+    fail_over(|primary| primary.hang(Duration::from_secs(60))).await;
+}
+
+async fn fail_over(break_it: impl FnOnce(&mut Own)) {
     let Some(mut primary) = Own::start(&[]).await else { return };
     let following = format!("127.0.0.1 {}", primary.port);
     let Some(replica) = Own::start(&["--replicaof", &following]).await else { return };
@@ -91,7 +100,7 @@ async fn callers_go_on_at_the_promoted_replica() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     let earlier = load.admitted();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    primary.kill();
+    break_it(&mut primary);
     let at_kill = load.admitted();
     assert!(earlier > 0 && at_kill < u64::from(LIMIT), "{at_kill} admitted before the failover");
     let killed = Instant::now();

@@ -96,6 +96,13 @@ impl Own {
         self.child.wait().unwrap();
     }
 
+    /// Keeps the process from doing anything, but not its connections from being open.
+    pub(crate) fn hang(&self, span: Duration) {
+        use std::io::Write;
+        let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        stream.write_all(format!("DEBUG SLEEP {}\r\n", span.as_secs()).as_bytes()).unwrap();
+    }
+
     pub(crate) fn restart(&mut self, settings: &[&str]) {
         self.kill();
         let again = Self::spawn(self.port, settings);
