@@ -1,6 +1,7 @@
 //! [`RedisBackend`]: decisions by one script, in one round trip.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use futures_util::future::join_all;
 use redis::{FromRedisValue, Pipeline, Value};
@@ -31,6 +32,10 @@ const NAME: &str = "redis";
 /// Time is the server's, unless an action brings its own. A dropped call is decided or not, and leaves nothing behind;
 /// a connection that is being made is made to its end, or its deadline.
 ///
+/// # Panics
+///
+/// Every operation panics outside a tokio runtime with its timer enabled.
+///
 /// ```no_run
 /// use throttle_core::{Policy, RateLimiter, Rule};
 /// use throttle_redis::{RedisBackend, RedisConfig};
@@ -45,7 +50,7 @@ const NAME: &str = "redis";
 #[derive(Debug, Clone)]
 pub struct RedisBackend {
     connection: Connection,
-    settings: Settings,
+    settings: Arc<Settings>,
 }
 
 impl RedisBackend {
@@ -77,7 +82,7 @@ impl RedisBackend {
     ) -> Result<Self, ConnectError> {
         let unavailable = |error| ConnectError::from(StoreUnavailableError::on_connect(NAME, error));
         let connection = connection.map_err(unavailable)?;
-        let backend = Self { connection, settings };
+        let backend = Self { connection, settings: Arc::new(settings) };
         let policy = Policy::new("connect", [Rule::gcra("1/s")?])?;
         match backend.decide(&Action::peek(&policy, "")).await {
             Ok(_) => {}

@@ -43,7 +43,7 @@ impl Connection {
             Servers::Sentinel { sentinels, service } => Connector::sentinels(sentinels, service, config)?,
             Servers::Cluster(nodes) => {
                 let client = connector::cluster(nodes, config)?;
-                return Ok(Cluster::open(&client, &config.settings).await.map(Self::Cluster));
+                return Ok(Cluster::open(&client, config).await.map(Self::Cluster));
             }
         };
         Ok(Self::open_link(connector, &config.settings).await)
@@ -51,6 +51,9 @@ impl Connection {
 
     /// The same with a client that somebody else has made.
     pub(crate) async fn open_client(client: redis::Client, settings: &Settings) -> Result<Self, RedisError> {
+        if matches!(client.get_connection_info().addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            connector::prepare_tls();
+        }
         Self::open_link(Connector::client(client), settings).await
     }
 

@@ -1,39 +1,82 @@
 //! A cluster: the driver keeps its map and its connections; what it does not send again is sent again here.
 
+use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use redis::aio::ConnectionLike;
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 use redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
-use redis::{Cmd, ErrorKind, Pipeline, RedisError as DriverError, RedisResult, ServerErrorKind, Value};
+use redis::{
+    Cmd, ConnectionAddr, ErrorKind, Pipeline, RedisError as DriverError, RedisResult, ServerErrorKind, Value,
+};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::connector::Connector;
+use super::link::Link;
 use super::{Node, reply};
 use crate::RedisError;
-use crate::config::Settings;
+use crate::config::RedisConfig;
 use crate::error::{classify, classify_connect};
 
 /// See the module. Cheap to clone; all clones share their connections.
 #[derive(Clone)]
-pub(crate) struct Cluster(ClusterConnection);
+pub(crate) struct Cluster {
+    driver: ClusterConnection,
+    /// Nodes to which keys are on their way: the driver does not know them before they have arrived.
+    receiving: Arc<Receiving>,
+}
+
+struct Receiving {
+    config: RedisConfig,
+    links: Mutex<HashMap<String, Link>>,
+}
 
 impl Cluster {
-    pub(super) async fn open(client: &ClusterClient, settings: &Settings) -> Result<Self, RedisError> {
-        let connected = timeout(2 * settings.connect_deadline, client.get_async_connection()).await;
+    pub(super) async fn open(client: &ClusterClient, config: &RedisConfig) -> Result<Self, RedisError> {
+        let connected = timeout(2 * config.settings.connect_deadline, client.get_async_connection()).await;
         let connected = connected.map_err(|elapsed| DriverError::from(std::io::Error::from(elapsed)));
-        connected.and_then(|connected| connected).map(Self).map_err(classify_connect)
+        let driver = connected.and_then(|connected| connected).map_err(classify_connect)?;
+        let receiving = Receiving { config: config.clone(), links: Mutex::default() };
+        Ok(Self { driver, receiving: Arc::new(receiving) })
     }
 
+    /// Goes after a key that is, or is being, moved to another node: the first one has not run anything. After `MOVED`
+    /// the driver has a new map by the time it takes the second command.
     pub(super) async fn send(&self, command: &Cmd, deadline: Instant) -> Result<Value, RedisError> {
-        in_time(self.follow(command), deadline).await
+        let mut driver = self.driver.clone();
+        let mut ask = async || driver.req_packed_command(command).await.and_then(reply);
+        match timeout_at(deadline, ask()).await.map_err(|_| RedisError::NoAnswerInTime)? {
+            Err(error) => match error.kind() {
+                ErrorKind::Server(ServerErrorKind::Moved) => in_time(ask(), deadline).await,
+                ErrorKind::Server(ServerErrorKind::Ask) => self.ask_there(error, command, deadline).await,
+                _ => Err(classify(error)),
+            },
+            Ok(value) => Ok(value),
+        }
+    }
+
+    /// Sends `command` to the node that `ASK` names.
+    async fn ask_there(
+        &self,
+        error: DriverError,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, RedisError> {
+        let link = error.redirect_node().and_then(|(address, _)| self.receiving.link_to(address));
+        let Some(link) = link else { return Err(classify(error)) };
+        let mut asking = redis::pipe();
+        asking.cmd("ASKING").add_command(command.clone());
+        let values = link.send_all(&asking, deadline).await?;
+        values.into_iter().nth(1).map_or(Err(error), reply).map_err(classify)
     }
 
     pub(super) async fn nodes(&self, deadline: Instant) -> Result<Vec<Node>, RedisError> {
         let all = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        let mut connection = self.0.clone();
-        let Value::Map(replies) =
-            in_time(connection.route_command(redis::cmd("PING"), all), deadline).await?
+        let mut driver = self.driver.clone();
+        let Value::Map(replies) = in_time(driver.route_command(redis::cmd("PING"), all), deadline).await?
         else {
             return Err(RedisError::answer("the cluster has no map of nodes"));
         };
@@ -53,36 +96,29 @@ impl Cluster {
         deadline: Instant,
     ) -> Result<Vec<Value>, RedisError> {
         let node = SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port };
-        let mut connection = self.0.clone();
-        in_time(connection.route_pipeline(commands.clone(), 0, commands.len(), node), deadline).await
+        let mut driver = self.driver.clone();
+        in_time(driver.route_pipeline(commands.clone(), 0, commands.len(), node), deadline).await
     }
+}
 
-    /// Goes after a key that is, or is being, moved to another node: the first one has not run anything. The driver has
-    /// a new map by the time it takes the second command.
-    async fn follow(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut connection = self.0.clone();
-        let error = match connection.req_packed_command(command).await.and_then(reply) {
-            Err(error) => error,
-            value => return value,
-        };
-        match error.kind() {
-            ErrorKind::Server(ServerErrorKind::Moved) => {
-                connection.req_packed_command(command).await.and_then(reply)
-            }
-            ErrorKind::Server(ServerErrorKind::Ask) => {
-                let Some(Node::At { host, port }) =
-                    error.redirect_node().and_then(|(address, _)| node_at(address))
-                else {
-                    return Err(error);
-                };
-                let mut asking = redis::pipe();
-                asking.cmd("ASKING").add_command(command.clone());
-                let node = SingleNodeRoutingInfo::ByAddress { host, port };
-                let values = connection.route_pipeline(asking, 1, 1, node).await?;
-                values.into_iter().next().map_or(Err(error), reply)
-            }
-            _ => Err(error),
+impl Receiving {
+    fn link_to(&self, address: &str) -> Option<Link> {
+        let mut links = self.links.lock();
+        if let Some(link) = links.get(address) {
+            return Some(link.clone());
         }
+        let Some(Node::At { host, port }) = node_at(address) else { return None };
+        let known = self.config.servers.each().first()?;
+        let there = match known.addr().clone() {
+            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+                ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+            }
+            _ => ConnectionAddr::Tcp(host, port),
+        };
+        let connector = Connector::server(&known.clone().set_addr(there), &self.config).ok()?;
+        let link = Link::new(connector, &self.config.settings);
+        links.insert(address.to_owned(), link.clone());
+        Some(link)
     }
 }
 
