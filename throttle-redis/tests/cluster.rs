@@ -5,34 +5,82 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::own::Own;
-use throttle_core::{Action, Policy, Rule, StoreBackend, storage_key};
+use throttle_core::{Action, BaseErrorSet, Policy, Rule, StoreBackend, storage_key};
 use throttle_redis::{RedisBackend, RedisConfig};
 
-/// Two nodes, the first of which has all slots.
-async fn two_nodes() -> Option<[Own; 2]> {
-    let first = Own::start(&["--cluster-enabled", "yes"]).await?;
-    let second = Own::start(&["--cluster-enabled", "yes"]).await?;
-    let _: () = first.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
-    let _: () = first.ask(&format!("CLUSTER MEET 127.0.0.1 {}", second.port)).await;
-    let since = Instant::now();
-    for node in [&first, &second] {
-        while !ready(node.ask("CLUSTER INFO").await) {
-            assert!(since.elapsed() < Duration::from_secs(20), "the nodes do not meet");
-            tokio::time::sleep(Duration::from_millis(20)).await;
+/// Nodes that have met, with these slots each.
+async fn nodes<const N: usize>(slots: [&str; N]) -> Option<[Own; N]> {
+    let mut nodes = Vec::new();
+    for slots in slots {
+        let node = Own::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]).await?;
+        if !slots.is_empty() {
+            let _: () = node.ask(&format!("CLUSTER ADDSLOTSRANGE {slots}")).await;
         }
+        nodes.push(node);
     }
-    Some([first, second])
+    for node in &nodes[1..] {
+        let _: () = nodes[0].ask(&format!("CLUSTER MEET 127.0.0.1 {}", node.port)).await;
+    }
+    let complete = ["cluster_state:ok", &format!("cluster_known_nodes:{N}"), "cluster_slots_assigned:16384"];
+    for node in &nodes {
+        until("a complete cluster", async || {
+            let info: String = node.ask("CLUSTER INFO").await;
+            complete.iter().all(|line| info.contains(line))
+        })
+        .await;
+    }
+    nodes.try_into().ok()
 }
 
-fn ready(info: String) -> bool {
-    ["cluster_state:ok", "cluster_known_nodes:2", "cluster_slots_assigned:16384"]
-        .iter()
-        .all(|line| info.contains(line))
+async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !holds().await {
+        assert!(since.elapsed() < Duration::from_secs(30), "{what} takes too long");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_primary_that_dies_is_replaced() {
+    let Some([mut dies, other, _third, replica]) = nodes(["0 5460", "5461 10922", "10923 16383", ""]).await
+    else {
+        return;
+    };
+    let id: String = dies.ask("CLUSTER MYID").await;
+    let _: () = replica.ask(&format!("CLUSTER REPLICATE {id}")).await;
+    until("replication", async || {
+        replica.ask::<String>("INFO replication").await.contains("master_link_status:up")
+    })
+    .await;
+    let backend = RedisBackend::connect(
+        RedisConfig::new(&format!("redis+cluster://127.0.0.1:{}", other.port)).unwrap(),
+    )
+    .await
+    .unwrap();
+    let policy = Policy::new("p", [Rule::fixed_window("100000 per 24h").unwrap()]).unwrap();
+    let keys: Vec<_> = (0..20).map(|key| key.to_string()).collect();
+    let actions: Vec<_> = keys.iter().map(|key| Action::consume(&policy, key)).collect();
+    assert!(backend.decide_many(&actions).await.iter().all(Result::is_ok));
+
+    dies.kill();
+    let killed = Instant::now();
+    until("promotion", async || replica.ask::<String>("INFO replication").await.contains("role:master"))
+        .await;
+    let promoted = killed.elapsed();
+    until("recovery", async || {
+        let outcomes = backend.decide_many(&actions).await;
+        let errors = outcomes.iter().filter_map(|outcome| outcome.as_ref().err());
+        errors.inspect(|error| assert!(error.kind().is_transient(), "{error:?}")).count() == 0
+    })
+    .await;
+    let back = killed.elapsed();
+    eprintln!("promoted after {promoted:?}, back after {back:?}");
+    assert!(back < promoted + Duration::from_secs(3), "promoted after {promoted:?}, back after {back:?}");
 }
 
 #[tokio::test]
 async fn keys_are_followed_where_they_move() {
-    let Some([from, to]) = two_nodes().await else { return };
+    let Some([from, to]) = nodes(["0 16383", ""]).await else { return };
     let config = RedisConfig::new(&format!("redis+cluster://127.0.0.1:{}", from.port)).unwrap();
     let backend =
         RedisBackend::connect(config.response_deadline(Duration::from_secs(5)).unwrap()).await.unwrap();

@@ -108,7 +108,7 @@ return function(key, value, action, now, margin)
     logs, reported = summaries(rules, now, cost, 0), after
   end
   local lasts = max(0, expires - now) + margin + 999
-  local done = redis.pcall('SET', key, bytes, 'PX', (lasts - lasts % 1000) / 1000)
+  local done = redis.pcall('PSETEX', key, (lasts - lasts % 1000) / 1000, bytes)
   return done.err and done or pack('>I4I8', granted, now) .. logs .. reported
 end
 end

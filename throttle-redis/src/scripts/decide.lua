@@ -46,7 +46,7 @@ for i = 1, #KEYS do
         end
         lasts = lasts + margin + 999
         local stored = pack('>I3I8I4I4', 65793, now + debt, rest, p)
-        local done = call('SET', key, stored, 'PX', (lasts - lasts % 1000) / 1000)
+        local done = call('PSETEX', key, (lasts - lasts % 1000) / 1000, stored)
         if done.err then
           reply = done
         end
