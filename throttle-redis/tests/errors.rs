@@ -1,5 +1,7 @@
 //! Every way in which a server fails, provoked on one.
 
+#![expect(clippy::panic, clippy::unwrap_used, reason = "test helpers fail by panicking")]
+
 mod common;
 
 use std::time::{Duration, Instant};

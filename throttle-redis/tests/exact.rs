@@ -1,5 +1,7 @@
 //! The script against the kernels: the same outcome, and the same bytes in the store.
 
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "test helpers fail by panicking")]
+
 mod common;
 
 use std::time::Duration;

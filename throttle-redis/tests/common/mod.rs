@@ -1,5 +1,10 @@
 //! Where the servers of these tests are, and a way to look at them past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "test helpers fail by panicking, and say what they skip"
+)]
 
 pub(crate) mod own;
 

@@ -81,7 +81,10 @@ impl Own {
 
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &str) -> T {
         let client = redis::Client::open(self.url()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let patient = redis::AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(Duration::from_secs(10)))
+            .set_response_timeout(Some(Duration::from_secs(20)));
+        let mut connection = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
         let mut words = command.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
         words.for_each(|word| {
