@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use crate::kernel::{Request, RuleState};
+use crate::kernel::{PackedState, Request, RuleState};
+use crate::per_rule::PerRule;
 use crate::{Policy, Timestamp};
 
 /// The most identical requests in one [`Action`]: 2^20. Their spans, added up, still fit the numbers of every store.
@@ -68,6 +67,7 @@ impl<'a> Action<'a> {
         Self::new(Operand::Refund, policy, key)
     }
 
+    #[inline]
     const fn new(operand: Operand, policy: &'a Policy, key: &'a str) -> Self {
         Self { policy, key, cost: 1, times: 1, max_wait_micros: 0, operand, now: None }
     }
@@ -190,15 +190,21 @@ impl<'a> Action<'a> {
 pub struct Outcome {
     granted: u32,
     now: Timestamp,
-    states: SmallVec<[RuleState; 1]>,
+    states: PerRule<PackedState>,
 }
 
 impl Outcome {
     /// `granted` requests were admitted at `now`, on these `states`: one per rule, from **before** the action, or from
     /// after it for a refund. For a peek, `granted` says whether consuming would be admitted; a refund always is.
     #[must_use]
-    pub fn new(granted: u32, now: Timestamp, states: impl Into<SmallVec<[RuleState; 1]>>) -> Self {
-        Self { granted, now, states: states.into() }
+    pub fn new(granted: u32, now: Timestamp, states: impl IntoIterator<Item = RuleState>) -> Self {
+        Self { granted, now, states: states.into_iter().map(PackedState::from).collect() }
+    }
+
+    /// The same for a policy of one rule.
+    #[inline]
+    pub(crate) fn of_one(granted: u32, now: Timestamp, state: RuleState) -> Self {
+        Self { granted, now, states: PerRule::one(PackedState::from(state)) }
     }
 
     /// How many requests were admitted.
@@ -215,8 +221,17 @@ impl Outcome {
 
     /// One state per rule.
     #[must_use]
-    pub fn states(&self) -> &[RuleState] {
-        &self.states
+    pub fn states(&self) -> impl ExactSizeIterator<Item = RuleState> {
+        self.states.as_slice().iter().map(|packed| RuleState::from(*packed))
+    }
+
+    /// The state of the only rule, if there is one rule.
+    #[inline]
+    pub(crate) fn only_state(&self) -> Option<RuleState> {
+        match self.states.as_slice() {
+            [state] => Some(RuleState::from(*state)),
+            _ => None,
+        }
     }
 
     /// Whether the state of `action`'s key is another one now, and has to be kept.

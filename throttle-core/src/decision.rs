@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use crate::kernel::{Report, Verdict, explain};
+use crate::per_rule::PerRule;
 use crate::{Action, Outcome};
 
 /// The answer to one request. Times are exact: durations are rounded up to whole microseconds, units down.
@@ -29,7 +28,7 @@ pub struct Decision {
     kind: Kind,
     source: Source,
     capacity: u32,
-    rules: SmallVec<[RuleDecision; 1]>,
+    rules: PerRule<RuleDecision>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +53,7 @@ pub enum Source {
 impl Decision {
     /// The answer to the `nth` (from 0) of the requests that `action` asked for at once.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         Self {
             kind: if nth < outcome.granted() { Kind::Allowed } else { Kind::Denied },
@@ -67,11 +66,12 @@ impl Decision {
     /// The answer to a request that costs more than `capacity`: no wait helps, and no store is asked.
     #[must_use]
     pub fn never(capacity: u32) -> Self {
-        Self { kind: Kind::Never, source: Source::Store, capacity, rules: SmallVec::new() }
+        Self { kind: Kind::Never, source: Source::Store, capacity, rules: PerRule::from_iter([]) }
     }
 
     /// Whether the request may go ahead, once [`delay`](Self::delay) has passed.
     #[must_use]
+    #[inline]
     pub fn is_allowed(&self) -> bool {
         self.kind == Kind::Allowed
     }
@@ -89,38 +89,38 @@ impl Decision {
         if !self.is_allowed() {
             return Duration::ZERO;
         }
-        self.longest(|rule| rule.verdict.delay)
+        self.longest(|rule| rule.wait)
     }
 
     /// The capacity of the rule with the least [`remaining`](Self::remaining) units; the first of several.
     #[must_use]
     pub fn limit(&self) -> u32 {
-        self.rules.iter().min_by_key(|rule| rule.report.remaining).map_or(self.capacity, |rule| rule.limit)
+        self.rules().iter().min_by_key(|rule| rule.remaining).map_or(self.capacity, |rule| rule.limit)
     }
 
     /// Units left after this request, at the rule with the least.
     #[must_use]
     pub fn remaining(&self) -> u32 {
-        self.rules.iter().map(|rule| rule.report.remaining).min().unwrap_or(0)
+        self.rules().iter().map(|rule| rule.remaining).min().unwrap_or(0)
     }
 
     /// With no other traffic, the same request is allowed after this wait and not a microsecond before. None if it was
     /// allowed, or if no wait helps.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        (self.kind == Kind::Denied).then(|| self.longest(|rule| rule.verdict.retry_after))
+        (self.kind == Kind::Denied).then(|| self.longest(|rule| if rule.allowed { 0 } else { rule.wait }))
     }
 
     /// Time until the key is as good as new.
     #[must_use]
     pub fn reset_after(&self) -> Duration {
-        self.longest(|rule| rule.report.reset_after)
+        self.longest(|rule| rule.reset_after)
     }
 
     /// Each rule's own answer, in the order of the policy; none if no wait helps.
     #[must_use]
     pub fn rules(&self) -> &[RuleDecision] {
-        &self.rules
+        self.rules.as_slice()
     }
 
     /// Who decided.
@@ -139,27 +139,39 @@ impl Decision {
     }
 
     fn longest(&self, micros: impl Fn(&RuleDecision) -> u64) -> Duration {
-        Duration::from_micros(self.rules.iter().map(micros).max().unwrap_or(0))
+        Duration::from_micros(self.rules().iter().map(micros).max().unwrap_or(0))
     }
 }
 
 /// One rule's own answer, also when another rule denied the request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleDecision {
     limit: u32,
-    verdict: Verdict,
-    report: Report,
+    remaining: u32,
+    allowed: bool,
+    /// The delay of a request that was allowed, the time to retry of one that was not; in microseconds.
+    wait: u64,
+    /// In microseconds.
+    reset_after: u64,
 }
 
 impl RuleDecision {
+    #[inline]
     pub(crate) const fn new(limit: u32, verdict: Verdict, report: Report) -> Self {
-        Self { limit, verdict, report }
+        Self {
+            limit,
+            remaining: report.remaining,
+            allowed: verdict.allowed,
+            wait: verdict.wait,
+            reset_after: report.reset_after,
+        }
     }
 
     /// Whether this rule allowed the request.
     #[must_use]
+    #[inline]
     pub const fn is_allowed(&self) -> bool {
-        self.verdict.allowed
+        self.allowed
     }
 
     /// The rule's capacity.
@@ -171,25 +183,25 @@ impl RuleDecision {
     /// Units left.
     #[must_use]
     pub const fn remaining(&self) -> u32 {
-        self.report.remaining
+        self.remaining
     }
 
     /// How long this rule's queue delays the request.
     #[must_use]
     pub const fn delay(&self) -> Duration {
-        Duration::from_micros(self.verdict.delay)
+        Duration::from_micros(if self.allowed { self.wait } else { 0 })
     }
 
     /// The wait after which this rule allows the same request; none if it did.
     #[must_use]
     pub const fn retry_after(&self) -> Option<Duration> {
-        if self.verdict.allowed { None } else { Some(Duration::from_micros(self.verdict.retry_after)) }
+        if self.allowed { None } else { Some(Duration::from_micros(self.wait)) }
     }
 
     /// Time until this rule is as good as new.
     #[must_use]
     pub const fn reset_after(&self) -> Duration {
-        Duration::from_micros(self.report.reset_after)
+        Duration::from_micros(self.reset_after)
     }
 }
 

@@ -74,6 +74,20 @@ pub enum SetupError {
         /// What is missing.
         reason: String,
     },
+    /// A URL that names no store. The URL itself is not repeated: it may hold a password.
+    #[error("not the URL of a store: {reason}")]
+    Url {
+        /// What was expected.
+        reason: String,
+    },
+    /// A store that this program was built without.
+    #[error("{scheme}:// needs the feature \"{feature}\" of throttle")]
+    MissingFeature {
+        /// The scheme of the URL.
+        scheme: &'static str,
+        /// What to add to the features of the dependency.
+        feature: &'static str,
+    },
     /// A setting outside its range.
     #[error("{setting}: {reason}")]
     Setting {

@@ -6,16 +6,18 @@ mod codec;
 mod decide;
 mod explain;
 mod fixed_window;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod state;
 
-pub use self::bucket::{Bucket, BucketState};
+pub use self::bucket::{Bucket, BucketState, Span};
 pub use self::decide::decide;
 pub(crate) use self::explain::explain;
 pub use self::fixed_window::{FixedWindow, FixedWindowState};
 pub use self::sliding_log::{LogEntry, LogSummary, SlidingLog, SlidingLogState};
 pub use self::sliding_window::{SlidingWindow, SlidingWindowState};
+pub(crate) use self::state::PackedState;
 pub use self::state::{PolicyState, RuleState, StoredState};
 
 use crate::Timestamp;
@@ -42,21 +44,23 @@ pub(crate) struct Request {
     pub(crate) max_wait_micros: u64,
 }
 
-/// One rule's own answer to one request, in microseconds.
+/// One rule's own answer to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) allowed: bool,
-    pub(crate) delay: u64,
-    pub(crate) retry_after: u64,
+    /// Its delay if it was allowed, the time to retry if not; in microseconds.
+    pub(crate) wait: u64,
 }
 
 impl Verdict {
+    #[inline]
     pub(crate) const fn allowed_after(delay: u64) -> Self {
-        Self { allowed: true, delay, retry_after: 0 }
+        Self { allowed: true, wait: delay }
     }
 
+    #[inline]
     pub(crate) const fn denied_for(retry_after: u64) -> Self {
-        Self { allowed: false, delay: 0, retry_after }
+        Self { allowed: false, wait: retry_after }
     }
 }
 
@@ -81,19 +85,18 @@ pub(crate) trait Algorithm {
     /// The rule's answer to one request.
     fn verdict(&self, view: Self::View, request: &Request) -> Verdict;
 
+    /// How long a request that was granted waits, in microseconds, from the view after it.
+    #[inline]
+    fn delay(&self, _after: Self::View) -> u64 {
+        0
+    }
+
     /// Where the rule stands.
     fn report(&self, view: Self::View, now: Timestamp) -> Report;
 }
 
-/// `a / b`, by the processor's own division where both fit 64 bits: nearly always, and several times as fast.
-pub(crate) fn divide(a: u128, b: u64) -> u128 {
-    match u64::try_from(a) {
-        Ok(a) => u128::from(a / b),
-        Err(_) => a / u128::from(b),
-    }
-}
-
 /// `count` requests of `cost` fit into `room` units.
+#[inline]
 pub(crate) fn requests_in(room: u64, cost: u32, times: u32) -> u32 {
     match room.checked_div(u64::from(cost)) {
         None => times,
@@ -101,6 +104,7 @@ pub(crate) fn requests_in(room: u64, cost: u32, times: u32) -> u32 {
     }
 }
 
+#[inline]
 pub(crate) fn saturate(units: u64) -> u32 {
     u32::try_from(units).unwrap_or(u32::MAX)
 }

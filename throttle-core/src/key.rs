@@ -11,7 +11,7 @@ use crate::PolicyName;
 pub const MAX_KEY_BYTES: usize = 200;
 
 /// What hashed keys start with. A key that starts with it is hashed too, so none can pose as another's hash.
-const HASHED: char = '#';
+const HASHED: u8 = b'#';
 
 /// The name under which stores keep `key`: the key itself, or `#` and the SHA-256 of it in hexadecimal if it is
 /// longer than [`MAX_KEY_BYTES`] or starts with `#`. Never cut off, never ambiguous.
@@ -24,17 +24,23 @@ const HASHED: char = '#';
 /// assert_ne!(stored_key("#alice"), "#alice");
 /// ```
 #[must_use]
+#[inline]
 pub fn stored_key(key: &str) -> Cow<'_, str> {
-    if key.len() <= MAX_KEY_BYTES && !key.starts_with(HASHED) {
+    if key.len() <= MAX_KEY_BYTES && key.as_bytes().first() != Some(&HASHED) {
         return Cow::Borrowed(key);
     }
+    Cow::Owned(hashed(key))
+}
+
+#[cold]
+fn hashed(key: &str) -> String {
     let mut name = String::with_capacity(65);
-    name.push(HASHED);
+    name.push(char::from(HASHED));
     for byte in Sha256::digest(key.as_bytes()) {
         // Writing to a `String` does not fail.
         let _ = write!(name, "{byte:02x}");
     }
-    Cow::Owned(name)
+    name
 }
 
 /// The full name of a key in a store that others use too: `<prefix>:1:<policy>:<key>`. The 1 is the version of the

@@ -87,8 +87,8 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     #[inline]
-    pub async fn check(&self, key: &str) -> Result<Decision, StoreUnavailableError> {
-        self.check_n(key, 1).await
+    pub fn check(&self, key: &str) -> impl Future<Output = Result<Decision, StoreUnavailableError>> + Send {
+        self.check_n(key, 1)
     }
 
     /// Takes `cost` units at once, now or not at all. A cost of 0 is a probe: allowed, and nothing changes.

@@ -1,1 +1,10 @@
-//! The embedded store of throttle: a sharded, bounded, self-sweeping table.
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod clock;
+mod config;
+mod error;
+mod table;
+
+pub use self::backend::MemoryBackend;
+pub use self::config::MemoryConfig;

@@ -25,7 +25,7 @@ use std::sync::LazyLock;
 
 use redis::{Cmd, Script};
 use smallvec::SmallVec;
-use throttle_core::kernel::{Bucket, Kernel, LogSummary, PolicyState, RuleState, StoredState};
+use throttle_core::kernel::{Bucket, Kernel, LogSummary, PolicyState, RuleState, Span, StoredState};
 use throttle_core::{Action, DataError, Operand, Outcome, Timestamp};
 
 use crate::RedisError;
@@ -44,7 +44,7 @@ pub(crate) const SOURCE: &str = concat!(
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
 
 /// Spans at least this long fit nowhere; Lua still counts them.
-const ENDLESS: (u64, u32) = ((1 << 53) - 1, 0);
+const ENDLESS: Span = Span { micros: (1 << 53) - 1, ticks: 0 };
 
 /// Asks for `actions` by the name of the script: all keys in one command, each with its action.
 pub(crate) fn call_by_hash(keys: &[String], actions: &[Action<'_>]) -> Cmd {
@@ -121,31 +121,31 @@ fn pack_rule(kernel: &Kernel, action: &Action<'_>, packed: &mut Packed) {
     }
 }
 
-fn pack_span((micros, ticks): (u64, u32), packed: &mut Packed) {
-    packed.extend(micros.to_be_bytes());
-    packed.extend(ticks.to_be_bytes());
+fn pack_span(span: Span, packed: &mut Packed) {
+    packed.extend(span.micros.to_be_bytes());
+    packed.extend(span.ticks.to_be_bytes());
 }
 
 /// The spans of time that decide about a bucket.
 struct Spans {
     /// What one request takes.
-    cost: (u64, u32),
+    cost: Span,
     /// F + W: no debt is larger.
-    most: (u64, u32),
+    most: Span,
     /// F + min(`max_wait`, W): what may be owed with the request.
-    allowed: (u64, u32),
+    allowed: Span,
 }
 
 impl Spans {
     fn of(bucket: &Bucket, action: &Action<'_>) -> Self {
-        let (full, ticks) = bucket.span_of(u64::from(bucket.capacity()));
+        let full = bucket.span_of(u64::from(bucket.capacity()));
+        let and = |micros: u64| Span { micros: full.micros + micros, ticks: full.ticks };
         let patience = action.max_wait_micros().min(bucket.queue_micros());
         let cost = match bucket.span_of(u64::from(action.cost())) {
             _ if action.operand() != Operand::Refund && action.cost() > bucket.capacity() => ENDLESS,
-            (micros, _) if micros > ENDLESS.0 => ENDLESS,
-            cost => cost,
+            cost => cost.min(ENDLESS),
         };
-        Self { cost, most: (full + bucket.queue_micros(), ticks), allowed: (full + patience, ticks) }
+        Self { cost, most: and(bucket.queue_micros()), allowed: and(patience) }
     }
 
     /// Those of the short form, which holds one charge by a caller who waits for as long as the queue is.
@@ -176,14 +176,10 @@ pub(crate) fn unpack(reply: &[u8], action: &Action<'_>) -> Result<Outcome, Redis
     };
     let stored = stored.as_ref().map_or(&[][..], PolicyState::states);
     let mut logs = logs.into_iter();
-    let states: SmallVec<[RuleState; 1]> = rules
-        .iter()
-        .enumerate()
-        .map(|(position, rule)| match rule.kernel() {
-            Kernel::SlidingLog(_) => logs.next().map_or(RuleState::Fresh, RuleState::SlidingLog),
-            _ => report(stored.get(position)),
-        })
-        .collect();
+    let states = rules.iter().enumerate().map(|(position, rule)| match rule.kernel() {
+        Kernel::SlidingLog(_) => logs.next().map_or(RuleState::Fresh, RuleState::SlidingLog),
+        _ => report(stored.get(position)),
+    });
     Ok(Outcome::new(granted, now, states))
 }
 

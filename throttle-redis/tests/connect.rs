@@ -1,5 +1,7 @@
 //! The ways to a server that URLs and clients name.
 
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
+
 mod common;
 
 use common::own::Own;

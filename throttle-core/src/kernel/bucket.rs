@@ -2,9 +2,12 @@
 //!
 //! The state is the theoretical arrival time (TAT) at which the key's debt is paid. With `p/q` the rate in lowest
 //! terms (units per µs), every time that occurs is a multiple of 1/p µs; such a multiple is a *tick* here, and all
-//! spans are whole numbers of ticks.
+//! spans are whole numbers of ticks: of 64 bits where they fit, which is nearly always, else of 128.
 
-use super::{Algorithm, Report, Request, StoredState, Verdict, divide, saturate};
+mod ticks;
+
+pub(crate) use self::ticks::Ticks;
+use super::{Algorithm, Report, Request, StoredState, Verdict, saturate};
 use crate::{Quota, SetupError, Timestamp, rule::MAX_SPAN_MICROS};
 
 /// A bucket's numbers: rate `p/q` in lowest terms, capacity `b`, queue `W`.
@@ -12,14 +15,14 @@ use crate::{Quota, SetupError, Timestamp, rule::MAX_SPAN_MICROS};
 pub struct Bucket {
     /// p: ticks per microsecond.
     ticks_per_micro: u32,
-    /// q: ticks per unit.
-    ticks_per_unit: u64,
     /// b: units.
     capacity: u32,
-    /// F = b·T, in ticks.
-    full: u128,
+    /// q: ticks per unit.
+    ticks_per_unit: u64,
     /// W, in microseconds.
     queue_micros: u64,
+    /// ceil(F + W), in microseconds.
+    longest_micros: u64,
 }
 
 /// The stored state: TAT = `tat_micros` + `fraction`/`denominator` µs since the Unix epoch.
@@ -33,6 +36,15 @@ pub struct BucketState {
     pub denominator: u32,
 }
 
+/// An exact span of time: `micros` + `ticks`/p µs, with ticks below p.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Span {
+    /// Whole microseconds.
+    pub micros: u64,
+    /// The rest, in units of 1/p µs.
+    pub ticks: u32,
+}
+
 impl Bucket {
     pub(crate) fn new(quota: Quota, capacity: u32, queue_micros: u64) -> Result<Self, SetupError> {
         let period = quota.period_micros();
@@ -40,11 +52,13 @@ impl Bucket {
         let ticks_per_micro = saturate(u64::from(quota.limit()) / common);
         let ticks_per_unit = period / common;
         let full = u128::from(capacity) * u128::from(ticks_per_unit);
-        let span = full.div_ceil(u128::from(ticks_per_micro)) + u128::from(queue_micros);
-        if span > u128::from(MAX_SPAN_MICROS) {
-            return Err(SetupError::SpanTooLong { micros: span });
+        let longest = full.div_ceil(u128::from(ticks_per_micro)) + u128::from(queue_micros);
+        match u64::try_from(longest) {
+            Ok(longest_micros) if longest_micros <= MAX_SPAN_MICROS => {
+                Ok(Self { ticks_per_micro, capacity, ticks_per_unit, queue_micros, longest_micros })
+            }
+            _ => Err(SetupError::SpanTooLong { micros: longest }),
         }
-        Ok(Self { ticks_per_micro, ticks_per_unit, capacity, full, queue_micros })
     }
 
     /// p: the rate is `p/q` units per microsecond in lowest terms, and time is counted in units of 1/p µs.
@@ -71,96 +85,150 @@ impl Bucket {
         self.queue_micros
     }
 
-    /// The time that `units` take to flow, as whole microseconds and a rest in units of 1/p µs.
+    /// The time in which `units` flow. What is longer than any rule's span saturates.
     #[must_use]
-    pub fn span_of(&self, units: u64) -> (u64, u32) {
-        self.split(u128::from(units) * u128::from(self.ticks_per_unit))
+    pub fn span_of(&self, units: u64) -> Span {
+        let (micros, ticks) =
+            u128::from(units).times(self.ticks_per_unit).split(u64::from(self.ticks_per_micro));
+        Span { micros, ticks: saturate(ticks) }
     }
 
-    /// Debt D(now) in ticks: min(max(0, TAT − now), F + W).
-    pub(crate) fn view(&self, state: Option<&BucketState>, now: Timestamp) -> u128 {
-        let Some(state) = state else { return 0 };
-        let (micros, fraction) = match state.fraction {
-            rest if state.denominator == self.ticks_per_micro => (state.tat_micros, rest),
+    /// Whether all sums that occur fit 64 bits.
+    #[inline]
+    pub(crate) const fn is_narrow(&self) -> bool {
+        self.longest_micros.leading_zeros() + self.ticks_per_micro.leading_zeros() >= 32 + 2
+    }
+
+    /// The same numbers for arithmetic on 64 bits, if it [is narrow](Self::is_narrow), or on 128.
+    #[inline]
+    pub(crate) fn exact<T: Ticks>(&self) -> Exact<'_, T> {
+        Exact { bucket: self, full: T::from(u64::from(self.capacity)).times(self.ticks_per_unit) }
+    }
+}
+
+/// A bucket that counts in `T`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Exact<'b, T> {
+    bucket: &'b Bucket,
+    /// F = b·T.
+    full: T,
+}
+
+impl<T: Ticks> Exact<'_, T> {
+    /// Debt D(now) = min(max(0, TAT − now), F + W).
+    #[inline]
+    pub(crate) fn view(&self, state: Option<&BucketState>, now: Timestamp) -> T {
+        let Some(state) = state else { return T::from(0) };
+        let (tat, fraction) = match state.fraction {
+            rest if state.denominator == self.bucket.ticks_per_micro => (state.tat_micros, rest),
             0 => (state.tat_micros, 0),
             _ => (state.tat_micros.saturating_add(1), 0),
         };
-        let Some(ahead) = micros.checked_sub(now.as_micros()) else { return 0 };
-        let debt = self.ticks(ahead) + u128::from(fraction);
-        let most = self.full + self.ticks(self.queue_micros);
+        let Some(ahead) = tat.checked_sub(now.as_micros()) else { return T::from(0) };
+        let most = self.full + self.ticks(self.bucket.queue_micros);
+        if ahead > self.bucket.longest_micros {
+            return most;
+        }
+        let debt = self.ticks(ahead) + T::from(u64::from(fraction));
         if debt < most { debt } else { most }
     }
 
-    pub(crate) fn refund(&self, debt: u128, units: u32) -> u128 {
-        debt.saturating_sub(u128::from(units) * u128::from(self.ticks_per_unit))
+    /// The debt after one request, if it is allowed.
+    #[inline]
+    pub(crate) fn admit(&self, debt: T, request: &Request) -> Option<T> {
+        if request.cost == 0 {
+            return Some(debt);
+        }
+        if request.cost > self.bucket.capacity {
+            return None;
+        }
+        let after = debt + self.span(u64::from(request.cost));
+        (after <= self.full + self.patience(request)).then_some(after)
     }
 
-    pub(crate) fn store(&self, debt: u128, now: Timestamp) -> StoredState {
+    pub(crate) fn refund(&self, debt: T, units: u32) -> T {
+        debt.less(self.span(u64::from(units)))
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, debt: T, now: Timestamp) -> StoredState {
         let (micros, fraction) = self.split(debt);
         StoredState::Bucket(BucketState {
             tat_micros: now.as_micros() + micros,
-            fraction,
-            denominator: self.ticks_per_micro,
+            fraction: saturate(fraction),
+            denominator: self.bucket.ticks_per_micro,
         })
     }
 
-    fn ticks(&self, micros: u64) -> u128 {
-        u128::from(micros) * u128::from(self.ticks_per_micro)
+    #[inline]
+    fn span(&self, units: u64) -> T {
+        T::from(units).times(self.bucket.ticks_per_unit)
     }
 
-    fn split(&self, ticks: u128) -> (u64, u32) {
-        let micros = divide(ticks, u64::from(self.ticks_per_micro));
-        let rest = ticks - micros * u128::from(self.ticks_per_micro);
-        (u64::try_from(micros).unwrap_or(u64::MAX), u32::try_from(rest).unwrap_or(0))
+    #[inline]
+    fn ticks(&self, micros: u64) -> T {
+        T::from(micros).times(u64::from(self.bucket.ticks_per_micro))
     }
 
-    fn ceil_micros(&self, ticks: u128) -> u64 {
+    #[inline]
+    fn split(&self, ticks: T) -> (u64, u64) {
+        ticks.split(u64::from(self.bucket.ticks_per_micro))
+    }
+
+    #[inline]
+    fn ceil_micros(&self, ticks: T) -> u64 {
         let (micros, rest) = self.split(ticks);
         micros + u64::from(rest > 0)
     }
 
-    /// min(`max_wait`, W), in ticks.
-    fn patience(&self, request: &Request) -> u128 {
-        let micros = request.max_wait_micros;
-        self.ticks(if micros < self.queue_micros { micros } else { self.queue_micros })
+    /// min(`max_wait`, W).
+    #[inline]
+    fn patience(&self, request: &Request) -> T {
+        self.ticks(request.max_wait_micros.min(self.bucket.queue_micros))
     }
 }
 
-impl Algorithm for Bucket {
-    type View = u128;
+impl<T: Ticks> Algorithm for Exact<'_, T> {
+    type View = T;
 
-    fn room(&self, debt: u128, request: &Request, times: u32) -> u32 {
-        if request.cost == 0 {
-            return times;
-        }
-        let most = self.full + self.patience(request);
-        let each = u128::from(request.cost) * u128::from(self.ticks_per_unit);
-        if request.cost > self.capacity || debt + each > most {
+    #[inline]
+    fn room(&self, debt: T, request: &Request, times: u32) -> u32 {
+        if self.admit(debt, request).is_none() {
             return 0;
         }
-        if times == 1 {
-            return 1;
+        if times == 1 || request.cost == 0 {
+            return times;
         }
-        u32::try_from((most - debt) / each).map_or(times, |fit| if fit < times { fit } else { times })
+        let left = (self.full + self.patience(request)).less(debt);
+        // The span of a cost that was admitted once is at most `left`, and counts in 64 bits as units of q do.
+        let (units, _) = left.split(self.bucket.ticks_per_unit);
+        saturate(units / u64::from(request.cost)).min(times)
     }
 
-    fn charge(&self, debt: u128, units: u64) -> u128 {
-        debt + u128::from(units) * u128::from(self.ticks_per_unit)
+    #[inline]
+    fn charge(&self, debt: T, units: u64) -> T {
+        debt + self.span(units)
     }
 
-    fn verdict(&self, debt: u128, request: &Request) -> Verdict {
-        let after = self.charge(debt, u64::from(request.cost));
-        let delay = after.saturating_sub(self.full);
+    #[inline]
+    fn verdict(&self, debt: T, request: &Request) -> Verdict {
+        let delay = self.charge(debt, u64::from(request.cost)).less(self.full);
         let patience = self.patience(request);
         if request.cost == 0 || delay <= patience {
             return Verdict::allowed_after(self.ceil_micros(delay));
         }
-        Verdict::denied_for(self.ceil_micros(delay - patience))
+        Verdict::denied_for(self.ceil_micros(delay.less(patience)))
     }
 
-    fn report(&self, debt: u128, _now: Timestamp) -> Report {
-        let left = divide(self.full.saturating_sub(debt), self.ticks_per_unit);
-        Report { remaining: u32::try_from(left).unwrap_or(u32::MAX), reset_after: self.ceil_micros(debt) }
+    #[inline]
+    fn delay(&self, after: T) -> u64 {
+        if after <= self.full { 0 } else { self.ceil_micros(after.less(self.full)) }
+    }
+
+    #[inline]
+    fn report(&self, debt: T, _now: Timestamp) -> Report {
+        let (units, _) = self.full.less(debt).split(self.bucket.ticks_per_unit);
+        Report { remaining: saturate(units), reset_after: self.ceil_micros(debt) }
     }
 }
 
@@ -175,18 +243,24 @@ fn greatest_common_divisor(mut a: u64, mut b: u64) -> u64 {
 mod tests {
     use std::time::Duration;
 
+    use proptest::prelude::*;
+
     use super::*;
 
     fn bucket(limit: u32, period: Duration, capacity: u32) -> Bucket {
         Bucket::new(Quota::per(limit, period).build().unwrap(), capacity, 0).unwrap()
     }
 
+    const fn span(micros: u64, ticks: u32) -> Span {
+        Span { micros, ticks }
+    }
+
     #[test]
     fn rates_are_in_lowest_terms() {
-        let day = bucket(90, Duration::from_secs(60), 10);
-        assert_eq!((day.ticks_per_micro(), day.ticks_per_unit()), (3, 2_000_000));
-        assert_eq!(day.span_of(1), (666_666, 2));
-        assert_eq!(day.span_of(3), (2_000_000, 0));
+        let minute = bucket(90, Duration::from_secs(60), 10);
+        assert_eq!((minute.ticks_per_micro(), minute.ticks_per_unit()), (3, 2_000_000));
+        assert_eq!(minute.span_of(1), span(666_666, 2));
+        assert_eq!(minute.span_of(3), span(2_000_000, 0));
     }
 
     #[test]
@@ -194,24 +268,54 @@ mod tests {
         let bucket = bucket(300_000, Duration::from_secs(60), 300_000);
         let drained =
             BucketState { tat_micros: 60_000_000, fraction: 0, denominator: bucket.ticks_per_micro() };
-        let debt = bucket.view(Some(&drained), Timestamp::from_micros(43_200_000_000).unwrap());
-        assert_eq!(bucket.report(debt, Timestamp::EPOCH), Report { remaining: 300_000, reset_after: 0 });
+        let debt =
+            bucket.exact::<u64>().view(Some(&drained), Timestamp::from_micros(43_200_000_000).unwrap());
+        let report = bucket.exact::<u64>().report(debt, Timestamp::EPOCH);
+        assert_eq!(report, Report { remaining: 300_000, reset_after: 0 });
     }
 
     #[test]
     fn the_extremes_are_exact() {
         let fast = bucket(u32::MAX, Duration::from_micros(1), u32::MAX);
-        assert_eq!(fast.span_of(u64::from(u32::MAX)), (1, 0));
-        assert_eq!(fast.span_of(1), (0, 1));
+        assert!(fast.is_narrow());
+        assert_eq!(fast.span_of(u64::from(u32::MAX)), span(1, 0));
+        assert_eq!(fast.span_of(1), span(0, 1));
         let slow = bucket(u32::MAX, crate::quota::MAX_PERIOD, u32::MAX);
-        assert_eq!(slow.span_of(u64::from(u32::MAX)), (1 << 50, 0));
+        assert!(!slow.is_narrow());
+        assert_eq!(slow.span_of(u64::from(u32::MAX)), span(1 << 50, 0));
+        let wide = slow.exact::<u128>();
+        assert_eq!(wide.refund(wide.full, u32::MAX), 0);
     }
 
     #[test]
     fn a_changed_rate_keeps_the_debt_rounded_up() {
         let thirds = bucket(3, Duration::from_micros(7), 3);
         let stored = BucketState { tat_micros: 100, fraction: 1, denominator: 7 };
-        let at = |micros| thirds.view(Some(&stored), Timestamp::from_micros(micros).unwrap());
+        let at = |micros| thirds.exact::<u64>().view(Some(&stored), Timestamp::from_micros(micros).unwrap());
         assert_eq!((at(99), at(100), at(101)), (6, 3, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn narrow_and_wide_arithmetic_agree(
+            limit in 1..1_000_000_u32, period in 1..1_u64 << 36, capacity in 1..100_u32, queue in 0..1_u64 << 36,
+            ahead in 0..1_u64 << 53, fraction: u32, cost in 0..=u32::MAX, times in 1..=crate::MAX_TIMES, wait: u64,
+        ) {
+            let quota = Quota::per(limit, Duration::from_micros(period)).build().unwrap();
+            let Ok(bucket) = Bucket::new(quota, capacity, queue) else { return Ok(()) };
+            prop_assume!(bucket.is_narrow());
+            let (narrow, wide) = (bucket.exact::<u64>(), bucket.exact::<u128>());
+            let denominator = bucket.ticks_per_micro();
+            let state = BucketState { tat_micros: ahead, fraction: fraction % denominator, denominator };
+            let now = Timestamp::EPOCH;
+            let (a, b) = (narrow.view(Some(&state), now), wide.view(Some(&state), now));
+            prop_assert_eq!(u128::from(a), b);
+            let request = Request { now, cost: cost.min(capacity), max_wait_micros: wait };
+            prop_assert_eq!(narrow.verdict(a, &request), wide.verdict(b, &request));
+            prop_assert_eq!(narrow.room(a, &request, times), wide.room(b, &request, times));
+            prop_assert_eq!(narrow.report(a, now), wide.report(b, now));
+            prop_assert_eq!(narrow.store(a, now), wide.store(b, now));
+            prop_assert_eq!(u128::from(narrow.refund(a, cost)), wide.refund(b, cost));
+        }
     }
 }

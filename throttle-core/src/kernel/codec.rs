@@ -31,7 +31,7 @@ impl PolicyState {
     /// ```
     /// use throttle_core::kernel::{PolicyState, StoredState};
     ///
-    /// let state = PolicyState::One(StoredState::Fresh);
+    /// let state = PolicyState::new(vec![StoredState::Fresh]);
     /// assert_eq!(PolicyState::from_bytes(&state.to_bytes())?, state);
     /// assert!(PolicyState::from_bytes(b"something else").is_err());
     /// # Ok::<(), throttle_core::DataError>(())
@@ -67,10 +67,7 @@ impl PolicyState {
         if !reader.bytes.is_empty() {
             return Err(corrupt("there are more bytes than states"));
         }
-        match <[StoredState; 1]>::try_from(states) {
-            Ok([state]) => Ok(Self::One(state)),
-            Err(states) => Ok(Self::Many(states.into_boxed_slice())),
-        }
+        Ok(Self::new(states))
     }
 }
 
@@ -224,10 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_written_is_read_back(states in prop::collection::vec(states(), 1..=MAX_RULES)) {
-            let state = match <[StoredState; 1]>::try_from(states) {
-                Ok([state]) => PolicyState::One(state),
-                Err(states) => PolicyState::Many(states.into()),
-            };
+            let state = PolicyState::new(states);
             let bytes = state.to_bytes();
             prop_assert_eq!(PolicyState::from_bytes(&bytes), Ok(state));
             for end in 0..bytes.len() {

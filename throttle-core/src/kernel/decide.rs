@@ -1,8 +1,7 @@
 //! One action on one key's state: who is admitted, and what is kept.
 
-use smallvec::SmallVec;
-
-use super::{Algorithm, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
+use super::bucket::{Exact, Ticks};
+use super::{Algorithm, Bucket, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
 use crate::{Action, Operand, Outcome, Rule, Timestamp};
 
 /// Decides `action` at `now` on what is stored for its key, and moves that to what is to be stored.
@@ -22,23 +21,80 @@ use crate::{Action, Operand, Outcome, Rule, Timestamp};
 /// assert_eq!(decide(&action, now, &mut state).granted(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[inline]
+#[inline(always)]
 pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> Outcome {
-    stored.fit(action.policy());
     let request = action.request(now);
     let rules = action.policy().rules();
+    if let ([rule], [state]) = (rules, stored.states_mut())
+        && let Kernel::Bucket(kernel) = rule.kernel()
+        && action.operand() == Operand::Consume
+    {
+        return consume_bucket(kernel, state, &request, action.times());
+    }
+    decide_any(action, &request, stored)
+}
+
+/// One bucket and nothing else: what nearly every decision is, without the loops over rules.
+#[inline(always)]
+fn consume_bucket(kernel: &Bucket, state: &mut StoredState, request: &Request, times: u32) -> Outcome {
+    let seen = state.without_log();
+    let granted = match kernel.is_narrow() {
+        true => consume_exact(&kernel.exact::<u64>(), &seen, state, request, times),
+        false => consume_wide(kernel, &seen, state, request, times),
+    };
+    Outcome::of_one(granted, request.now, seen)
+}
+
+#[cold]
+fn consume_wide(
+    kernel: &Bucket,
+    seen: &RuleState,
+    state: &mut StoredState,
+    request: &Request,
+    times: u32,
+) -> u32 {
+    consume_exact(&kernel.exact::<u128>(), seen, state, request, times)
+}
+
+#[inline(always)]
+fn consume_exact<T: Ticks>(
+    kernel: &Exact<'_, T>,
+    seen: &RuleState,
+    state: &mut StoredState,
+    request: &Request,
+    times: u32,
+) -> u32 {
+    let debt = kernel.view(seen.bucket(), request.now);
+    let Some(mut after) = kernel.admit(debt, request) else { return 0 };
+    let mut granted = 1;
+    if times > 1 {
+        granted = kernel.room(debt, request, times);
+        after = kernel.charge(debt, u64::from(granted) * u64::from(request.cost));
+    }
+    if request.cost > 0 {
+        *state = kernel.store(after, request.now);
+    }
+    granted
+}
+
+#[cold]
+fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
+    if stored.states().len() != action.policy().rules().len() {
+        return decide_refitted(action, request, stored);
+    }
+    let (rules, now) = (action.policy().rules(), request.now);
     if action.operand() == Operand::Refund {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
-            refund(rule, state, &request);
+            refund(rule, state, request);
         }
-        return Outcome::new(1, now, report(rules, stored, &request, 0));
+        return Outcome::new(1, now, report(rules, stored, request, 0));
     }
     let mut granted = action.times();
     for (rule, state) in rules.iter().zip(stored.states()) {
-        granted = room(rule, state, &request, granted);
+        granted = room(rule, state, request, granted);
     }
     let charged = if action.operand() == Operand::Consume { granted } else { 0 };
-    let states = report(rules, stored, &request, charged);
+    let states = report(rules, stored, request, charged);
     let units = u64::from(charged) * u64::from(request.cost);
     if units > 0 {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
@@ -48,11 +104,18 @@ pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> 
     Outcome::new(granted, now, states)
 }
 
-#[inline]
-fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> SmallVec<[RuleState; 1]> {
-    if let ([rule], [state]) = (rules, stored.states()) {
-        return SmallVec::from_buf([state.report(rule.kernel(), request, charged)]);
+/// The policy has more or fewer rules than it had. Even then only what changes the state may store it anew: elsewhere
+/// the former rules may still be in force.
+fn decide_refitted(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
+    let mut fitted = stored.fitted(action.policy());
+    let outcome = decide_any(action, request, &mut fitted);
+    if outcome.changes_state(action) {
+        *stored = fitted;
     }
+    outcome
+}
+
+fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> Vec<RuleState> {
     rules
         .iter()
         .zip(stored.states())
@@ -60,24 +123,28 @@ fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32)
         .collect()
 }
 
-#[inline]
 fn room(rule: &Rule, state: &StoredState, request: &Request, times: u32) -> u32 {
     let seen = state.report(rule.kernel(), request, 0);
     match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.room(seen.bucket(kernel, request.now), request, times),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.room(kernel.view(seen.bucket(), request.now), request, times)
+        }
         Kernel::FixedWindow(kernel) => kernel.room(seen.fixed_window(kernel, request.now), request, times),
         Kernel::SlidingWindow(kernel) => {
             kernel.room(seen.sliding_window(kernel, request.now), request, times)
         }
-        Kernel::SlidingLog(kernel) => kernel.room(seen.sliding_log(kernel), request, times),
+        Kernel::SlidingLog(kernel) => kernel.room(seen.sliding_log(), request, times),
     }
 }
 
-#[inline]
 fn charge(rule: &Rule, state: &mut StoredState, now: Timestamp, units: u64) {
     let seen = state.without_log();
     *state = match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.store(kernel.charge(seen.bucket(kernel, now), units), now),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.store(kernel.charge(kernel.view(seen.bucket(), now), units), now)
+        }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.charge(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.charge(seen.sliding_window(kernel, now), units)),
         Kernel::SlidingLog(kernel) => {
@@ -92,7 +159,10 @@ fn refund(rule: &Rule, state: &mut StoredState, request: &Request) {
     let seen = state.without_log();
     let (now, units) = (request.now, request.cost);
     *state = match rule.kernel() {
-        Kernel::Bucket(kernel) => kernel.store(kernel.refund(seen.bucket(kernel, now), units), now),
+        Kernel::Bucket(kernel) => {
+            let kernel = kernel.exact::<u128>();
+            kernel.store(kernel.refund(kernel.view(seen.bucket(), now), units), now)
+        }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.refund(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.refund(seen.sliding_window(kernel, now), units)),
         Kernel::SlidingLog(kernel) => {
@@ -112,4 +182,27 @@ fn take_log(state: &mut StoredState, period: u64) -> Box<SlidingLogState> {
 
 fn keep_log(log: Box<SlidingLogState>) -> StoredState {
     if log.entries().is_empty() { StoredState::Fresh } else { StoredState::SlidingLog(log) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+
+    #[test]
+    fn a_denial_under_other_rules_leaves_the_states_of_the_former_ones() {
+        let policy =
+            |rules: &[&str]| Policy::new("p", rules.iter().map(|rule| rule.parse().unwrap())).unwrap();
+        let (wide, narrow) = (policy(&["gcra 1/h", "gcra 5/d"]), policy(&["gcra 1/h"]));
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        let mut state = PolicyState::fresh(&wide);
+        decide(&Action::consume(&wide, ""), now, &mut state);
+        let stored = state.clone();
+        assert_eq!(decide(&Action::consume(&narrow, ""), now, &mut state).granted(), 0);
+        decide(&Action::peek(&narrow, ""), now, &mut state);
+        assert_eq!(state, stored, "nothing was admitted, so nothing changes");
+        let later = now.saturating_add(std::time::Duration::from_secs(3_600));
+        assert_eq!(decide(&Action::consume(&narrow, ""), later, &mut state).granted(), 1);
+        assert_eq!(state.states().len(), 1, "what was admitted is stored under the new rules");
+    }
 }

@@ -1,10 +1,11 @@
 //! What stores keep for a key, and what they report of it.
 
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{
-    Bucket, BucketState, FixedWindow, FixedWindowState, Kernel, LogSummary, Request, SlidingLog,
-    SlidingLogState, SlidingWindow, SlidingWindowState,
+    BucketState, FixedWindow, FixedWindowState, Kernel, LogSummary, Request, SlidingLogState, SlidingWindow,
+    SlidingWindowState,
 };
 use crate::{Action, Policy, Timestamp};
 
@@ -60,6 +61,7 @@ impl StoredState {
 
     /// What is reported: seen by `kernel` with `granted` requests still to be charged. The state of another
     /// algorithm counts as none.
+    #[inline]
     pub(crate) fn report(&self, kernel: &Kernel, request: &Request, granted: u32) -> RuleState {
         let Kernel::SlidingLog(kernel) = kernel else { return self.without_log() };
         RuleState::SlidingLog(match self {
@@ -71,6 +73,7 @@ impl StoredState {
 
 impl StoredState {
     /// What is reported of all but a log.
+    #[inline]
     pub(crate) fn without_log(&self) -> RuleState {
         match self {
             Self::Bucket(state) => RuleState::Bucket(*state),
@@ -82,8 +85,9 @@ impl StoredState {
 }
 
 impl RuleState {
-    pub(crate) fn bucket(&self, kernel: &Bucket, now: Timestamp) -> u128 {
-        kernel.view(if let Self::Bucket(state) = self { Some(state) } else { None }, now)
+    #[inline]
+    pub(crate) const fn bucket(&self) -> Option<&BucketState> {
+        if let Self::Bucket(state) = self { Some(state) } else { None }
     }
 
     pub(crate) fn fixed_window(
@@ -102,7 +106,7 @@ impl RuleState {
         kernel.view(if let Self::SlidingWindow(state) = self { Some(state) } else { None }, now)
     }
 
-    pub(crate) fn sliding_log(&self, _kernel: &SlidingLog) -> LogSummary {
+    pub(crate) fn sliding_log(&self) -> LogSummary {
         match self {
             Self::SlidingLog(summary) => *summary,
             _ => LogSummary { used: 0, newest: 0, fits_at: None },
@@ -110,38 +114,114 @@ impl RuleState {
     }
 }
 
+/// A [`RuleState`] in plain fields. Through the layers from a store to its caller an enum with data would travel as a
+/// block of memory, and take longer than deciding does; plain fields stay in registers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct PackedState {
+    tag: Tag,
+    long: u64,
+    longer: u64,
+    short: u32,
+    shorter: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Tag {
+    #[default]
+    Fresh,
+    Bucket,
+    FixedWindow,
+    SlidingWindow,
+    SlidingLog,
+}
+
+impl From<RuleState> for PackedState {
+    #[inline]
+    fn from(state: RuleState) -> Self {
+        let pack = |tag, long, longer, short, shorter| Self { tag, long, longer, short, shorter };
+        match state {
+            RuleState::Fresh => Self::default(),
+            RuleState::Bucket(s) => pack(Tag::Bucket, s.tat_micros, 0, s.fraction, s.denominator),
+            RuleState::FixedWindow(s) => pack(Tag::FixedWindow, s.period, s.index, s.count, 0),
+            RuleState::SlidingWindow(s) => pack(Tag::SlidingWindow, s.period, s.index, s.current, s.previous),
+            RuleState::SlidingLog(s) => {
+                pack(Tag::SlidingLog, s.newest, s.fits_at.map_or(0, NonZeroU64::get), s.used, 0)
+            }
+        }
+    }
+}
+
+impl From<PackedState> for RuleState {
+    #[inline]
+    fn from(packed: PackedState) -> Self {
+        let PackedState { tag, long, longer, short, shorter } = packed;
+        match tag {
+            Tag::Fresh => Self::Fresh,
+            Tag::Bucket => {
+                Self::Bucket(BucketState { tat_micros: long, fraction: short, denominator: shorter })
+            }
+            Tag::FixedWindow => {
+                Self::FixedWindow(FixedWindowState { period: long, index: longer, count: short })
+            }
+            Tag::SlidingWindow => Self::SlidingWindow(SlidingWindowState {
+                period: long,
+                index: longer,
+                current: short,
+                previous: shorter,
+            }),
+            Tag::SlidingLog => {
+                Self::SlidingLog(LogSummary { newest: long, fits_at: NonZeroU64::new(longer), used: short })
+            }
+        }
+    }
+}
+
 /// What a store keeps for one key: one [`StoredState`] per rule of its policy, by position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PolicyState {
-    /// Of a policy of one rule.
+pub struct PolicyState(States);
+
+/// Inline if there is one rule: nearly always.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum States {
     One(StoredState),
-    /// Of a policy of several.
     Many(Box<[StoredState]>),
 }
 
 impl PolicyState {
     /// The state of a key that has used nothing.
+    #[inline]
     #[must_use]
     pub fn fresh(policy: &Policy) -> Self {
         match policy.rules() {
-            [_] => Self::One(StoredState::Fresh),
-            rules => Self::Many(rules.iter().map(|_| StoredState::Fresh).collect()),
+            [_] => Self(States::One(StoredState::Fresh)),
+            rules => Self(States::Many(rules.iter().map(|_| StoredState::Fresh).collect())),
+        }
+    }
+
+    /// The state of rules in these states.
+    #[must_use]
+    pub fn new(states: Vec<StoredState>) -> Self {
+        match <[StoredState; 1]>::try_from(states) {
+            Ok([state]) => Self(States::One(state)),
+            Err(states) => Self(States::Many(states.into_boxed_slice())),
         }
     }
 
     /// The states, one per rule.
+    #[inline]
     #[must_use]
     pub fn states(&self) -> &[StoredState] {
-        match self {
-            Self::One(state) => std::slice::from_ref(state),
-            Self::Many(states) => states,
+        match &self.0 {
+            States::One(state) => std::slice::from_ref(state),
+            States::Many(states) => states,
         }
     }
 
+    #[inline]
     pub(crate) fn states_mut(&mut self) -> &mut [StoredState] {
-        match self {
-            Self::One(state) => std::slice::from_mut(state),
-            Self::Many(states) => states,
+        match &mut self.0 {
+            States::One(state) => std::slice::from_mut(state),
+            States::Many(states) => states,
         }
     }
 
@@ -159,19 +239,17 @@ impl PolicyState {
 
     /// Whether nothing was ever stored.
     #[must_use]
+    #[inline]
     pub fn is_fresh(&self) -> bool {
         self.states().iter().all(|state| *state == StoredState::Fresh)
     }
 
     /// As many states as the policy has rules now: a rule that was added is fresh, one that was removed is gone.
-    pub(crate) fn fit(&mut self, policy: &Policy) {
-        if self.states().len() == policy.rules().len() {
-            return;
-        }
+    pub(crate) fn fitted(&self, policy: &Policy) -> Self {
         let mut fitted = Self::fresh(policy);
-        for (to, from) in fitted.states_mut().iter_mut().zip(self.states_mut()) {
-            *to = std::mem::take(from);
+        for (to, from) in fitted.states_mut().iter_mut().zip(self.states()) {
+            to.clone_from(from);
         }
-        *self = fitted;
+        fitted
     }
 }

@@ -3,9 +3,13 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use super::Operation;
+use pin_project_lite::pin_project;
+
+use super::{Operation, StoreBackend};
 use crate::SetupError;
 
 /// Every way in which one backend can fail. A backend crate declares its family, and nothing else about errors.
@@ -233,10 +237,38 @@ pub enum ConnectError {
     Unavailable(#[from] StoreUnavailableError),
 }
 
-/// Turns a backend's answer into a user's.
-#[inline]
-pub(super) fn guard<A: Answer>(answer: A, backend: &'static str, operation: Operation) -> A::Guarded {
-    answer.guard(backend, operation)
+pin_project! {
+    /// Turns a backend's answer into a user's. By hand, so that it costs nothing where the backend's future is inlined.
+    pub(super) struct Guard<'b, F, B> {
+        #[pin]
+        call: F,
+        backend: &'b B,
+        operation: Operation,
+    }
+}
+
+impl<'b, F, B> Guard<'b, F, B> {
+    #[inline(always)]
+    pub(super) fn new(call: F, backend: &'b B, operation: Operation) -> Self {
+        Self { call, backend, operation }
+    }
+}
+
+impl<F, B> Future for Guard<'_, F, B>
+where
+    F: Future<Output: Answer>,
+    B: StoreBackend,
+{
+    type Output = <F::Output as Answer>::Guarded;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        match this.call.poll(context) {
+            Poll::Ready(answer) => Poll::Ready(answer.guard(this.backend.name(), *this.operation)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
 }
 
 /// The two shapes in which backends answer.
@@ -248,7 +280,7 @@ pub(super) trait Answer {
 impl<T, E: BaseErrorSet> Answer for Result<T, E> {
     type Guarded = Result<T, StoreUnavailableError>;
 
-    #[inline]
+    #[inline(always)]
     fn guard(self, backend: &'static str, operation: Operation) -> Self::Guarded {
         self.map_err(|error| StoreUnavailableError::new(backend, operation, error))
     }

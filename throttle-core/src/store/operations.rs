@@ -153,11 +153,10 @@ macro_rules! store_operations {
             }
 
             $(
-                #[inline]
-                async fn $name(&$self $(, $arg: $ty)*)
-                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
-                    let answer = $self.0.$name($($arg),*).await;
-                    $crate::store::error::guard(answer, $self.0.name(), Operation::$Operation)
+                #[inline(always)]
+                fn $name(&$self $(, $arg: $ty)*)
+                    -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send {
+                    $crate::store::error::Guard::new($self.0.$name($($arg),*), &$self.0, Operation::$Operation)
                 }
             )+
         }

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::Failed;
-use throttle_core::{Action, Policy, Store, StoreBackend, Timestamp};
+use throttle_core::{
+    Action, Decision, Policy, RuleDecision, Store, StoreBackend, StoreUnavailableError, Timestamp,
+};
 use tokio::task::JoinSet;
 
 use super::check::{Checked, ensure, equal};
@@ -82,9 +84,12 @@ async fn storm<B: StoreBackend>(
 
 /// Obligation 1.
 async fn one_key_admits_exactly_its_capacity<B: StoreBackend>(lab: Lab<B>) -> Checked {
-    let policy = lab.policy("token_bucket 37/h")?;
-    let sum = storm(&lab, &policy, (16, 20), |_| Ask::one(Some(at(0)))).await?;
-    admitted("16 callers, 320 calls", sum, 37)
+    for round in 0..3 {
+        let policy = lab.policy("token_bucket 37/h")?;
+        let sum = storm(&lab, &policy, (16, 8), |_| Ask::one(Some(at(0)))).await?;
+        admitted(&format!("round {round}, 16 callers, 128 calls"), sum, 37)?;
+    }
+    Ok(())
 }
 
 /// Obligation 1, for each way to count.
@@ -122,7 +127,7 @@ async fn batches_admit_exactly<B: StoreBackend>(lab: Lab<B>) -> Checked {
     }
     let mut sum = 0;
     while let Some(done) = callers.join_next().await {
-        sum += done?.map_err(|error: throttle_core::StoreUnavailableError| told(&error))?;
+        sum += done?.map_err(|error: StoreUnavailableError| told(&error))?;
     }
     admitted("8 batches of 10", sum, 50)
 }
@@ -133,7 +138,7 @@ async fn all_rules_are_charged_or_none<B: StoreBackend>(lab: Lab<B>) -> Checked 
     let sum = storm(&lab, &policy, (12, 10), |_| Ask::one(Some(at(0)))).await?;
     admitted("by the narrowest rule", sum, 10)?;
     let look = Action::peek(&policy, "key").with_cost(0).at(Some(at(0)));
-    let left: Vec<u32> = lab.decide(&look).await?.rules().iter().map(|rule| rule.remaining()).collect();
+    let left: Vec<u32> = lab.decide(&look).await?.rules().iter().map(RuleDecision::remaining).collect();
     equal("left of each rule", &left, &vec![0, 990, 490])
 }
 
@@ -147,13 +152,13 @@ async fn a_queue_gives_each_caller_a_place_of_its_own<B: StoreBackend>(lab: Lab<
             let action =
                 Action::consume(&policy, "key").with_max_wait(Duration::from_secs(60)).at(Some(at(0)));
             let outcome = lab_store.decide(&action).await?;
-            let decision = throttle_core::Decision::of(&action, &outcome, 0);
+            let decision = Decision::of(&action, &outcome, 0);
             Ok(decision.is_allowed().then(|| decision.delay().as_secs()))
         });
     }
     let mut places = Vec::new();
     while let Some(done) = callers.join_next().await {
-        places.extend(done?.map_err(|error: throttle_core::StoreUnavailableError| told(&error))?);
+        places.extend(done?.map_err(|error: StoreUnavailableError| told(&error))?);
     }
     places.sort_unstable();
     equal("seconds to wait", &places, &(0..10).collect())
@@ -179,7 +184,7 @@ async fn refunds_are_not_lost<B: StoreBackend>(lab: Lab<B>) -> Checked {
         });
     }
     while let Some(done) = callers.join_next().await {
-        done?.map_err(|error: throttle_core::StoreUnavailableError| told(&error))?;
+        done?.map_err(|error: StoreUnavailableError| told(&error))?;
     }
     let look = Action::peek(&policy, "key").with_cost(0).at(Some(at(0)));
     equal("remaining", &lab.decide(&look).await?.remaining(), &500)

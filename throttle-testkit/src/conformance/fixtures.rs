@@ -72,7 +72,9 @@ async fn fixed_window<B: StoreBackend>(lab: Lab<B>) -> Checked {
     let rows = [
         after(20 * SECOND).take(0).allowed().remaining(5).reset(0),
         after(20 * SECOND).take(1).allowed().remaining(4).reset(40 * SECOND),
-        after(30 * SECOND).take(4).allowed().remaining(0).reset(30 * SECOND),
+        after(30 * SECOND).take(3).allowed().remaining(1).reset(30 * SECOND),
+        after(30 * SECOND).take(2).denied().remaining(1).retry(30 * SECOND),
+        after(30 * SECOND).take(1).allowed().remaining(0).reset(30 * SECOND),
         after(30 * SECOND).take(4).denied().remaining(0).retry(30 * SECOND),
         after(30 * SECOND).take(0).allowed().remaining(0),
         after(MINUTE - MICRO).take(1).denied().retry(MICRO),

@@ -25,7 +25,7 @@ pub(super) fn at(micros: u64) -> Timestamp {
 
 /// Rules from text, separated by `;`.
 pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Failed> {
-    let rules = text.split(';').map(|rule| rule.parse::<Rule>());
+    let rules = text.split(';').map(str::parse::<Rule>);
     rules.collect::<Result<_, _>>().map_err(|error| format!("{text}: {error}").into())
 }
 
@@ -104,6 +104,10 @@ impl<B: StoreBackend> Lab<B> {
 
     pub(super) fn cases(&self) -> u32 {
         self.variant.cases()
+    }
+
+    pub(super) fn explores(&self) -> bool {
+        self.variant.explores
     }
 }
 

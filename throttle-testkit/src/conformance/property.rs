@@ -32,10 +32,15 @@ impl<B: StoreBackend> Lab<B> {
         law: impl AsyncFn(S::Value) -> Checked,
     ) -> Checked {
         let (runtime, deadline) = (runtime()?, self.deadline());
+        let (noted, shrinking) = match self.explores() {
+            true => (FileFailurePersistence::Direct(NOTED_IN), u32::MAX),
+            false => (FileFailurePersistence::Off, 0),
+        };
         let config = Config {
             cases: self.cases(),
+            max_shrink_iters: shrinking,
             max_shrink_time: SHRINKING_MS,
-            failure_persistence: Some(Box::new(Regressions(FileFailurePersistence::Direct(NOTED_IN)))),
+            failure_persistence: Some(Box::new(Regressions(noted))),
             ..Config::default()
         };
         let try_one = |case| {
@@ -62,8 +67,7 @@ impl fmt::Debug for Regressions {
 
 impl FailurePersistence for Regressions {
     fn load_persisted_failures2(&self, source: Option<&'static str>) -> Vec<PersistedSeed> {
-        let seeds = REGRESSIONS.lines().filter_map(|line| line.strip_prefix("cc "));
-        let seeds = seeds.filter_map(|line| line.split_whitespace().next()?.parse().ok());
+        let seeds = REGRESSIONS.lines().filter_map(|line| line.parse().ok());
         seeds.chain(self.0.load_persisted_failures2(source)).collect()
     }
 
@@ -154,4 +158,17 @@ fn period_of(policy: &Policy, rule: usize) -> i64 {
 
 fn chosen(policy: &Policy, rule: usize) -> Option<&throttle_core::Rule> {
     policy.rules().get(rule % policy.rules().len().max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_published_seed_is_read() {
+        let published = REGRESSIONS.lines().filter(|line| line.starts_with("cc ")).count();
+        let read = Regressions(FileFailurePersistence::Off).load_persisted_failures2(None).len();
+        assert!(published > 0);
+        assert_eq!(read, published);
+    }
 }

@@ -129,18 +129,18 @@ impl Row {
             _ => Verdict::Denied,
         };
         let micros = Duration::from_micros;
-        same("verdict", self.verdict, verdict)?;
-        same("remaining", self.remaining, decision.remaining())?;
-        same("retry_after", self.retry.map(|retry| Some(micros(retry))), decision.retry_after())?;
-        same("reset_after", self.reset.map(micros), decision.reset_after())?;
-        same("delay", self.delay.map(micros), decision.delay())?;
-        same("limit", self.limit, decision.limit())
+        same("verdict", self.verdict, &verdict)?;
+        same("remaining", self.remaining, &decision.remaining())?;
+        same("retry_after", self.retry.map(|retry| Some(micros(retry))), &decision.retry_after())?;
+        same("reset_after", self.reset.map(micros), &decision.reset_after())?;
+        same("delay", self.delay.map(micros), &decision.delay())?;
+        same("limit", self.limit, &decision.limit())
     }
 }
 
-fn same<T: Debug + PartialEq>(what: &str, expected: Option<T>, got: T) -> Checked {
+fn same<T: Debug + PartialEq>(what: &str, expected: Option<T>, got: &T) -> Checked {
     match expected {
-        Some(expected) if expected != got => {
+        Some(expected) if expected != *got => {
             Err(format!("{what}: expected {expected:?}, got {got:?}").into())
         }
         _ => Ok(()),
@@ -212,7 +212,7 @@ impl<B: StoreBackend> Scene<B> {
             return row.accepts(&Decision::never(self.policy.capacity()));
         }
         let outcome = self.lab.outcome(action).await?;
-        same("granted", row.granted, outcome.granted())?;
+        same("granted", row.granted, &outcome.granted())?;
         let last = outcome.granted().min(action.times() - 1);
         row.accepts(&Decision::of(action, &outcome, last))?;
         self.model.agrees_on_all(action, &outcome)

@@ -13,21 +13,26 @@ use tokio::sync::OnceCell;
 
 use super::{AnyError, CASES, REQUIRE};
 
-type Hook<In, Out> = Box<dyn Fn(In) -> LocalBoxFuture<'static, Out> + Send + Sync>;
-type Hook2<A, B, Out> = Box<dyn Fn(A, B) -> LocalBoxFuture<'static, Out> + Send + Sync>;
-type Hook3<A, B, C, Out> = Box<dyn Fn(A, B, C) -> LocalBoxFuture<'static, Out> + Send + Sync>;
+type Later<T> = LocalBoxFuture<'static, T>;
+type Connect<B> = Box<dyn Fn() -> Later<Result<B, AnyError>> + Send + Sync>;
+type Count<B> = Box<dyn Fn(Arc<B>, PolicyName) -> Later<Result<u64, AnyError>> + Send + Sync>;
+type Lifetime<B> =
+    Box<dyn Fn(Arc<B>, PolicyName, String) -> Later<Result<Option<Duration>, AnyError>> + Send + Sync>;
+type Pass<B> = Box<dyn Fn(Arc<B>, Duration) -> Later<()> + Send + Sync>;
 
 pub(super) struct Variant<B> {
     pub(super) name: String,
-    connect: Hook<(), Result<B, AnyError>>,
+    connect: Connect<B>,
     backend: OnceCell<Result<Arc<B>, String>>,
     pub(super) requires: Vec<&'static str>,
     pub(super) cases: u32,
     pub(super) deadline: Duration,
     pub(super) own_clock: bool,
-    pub(super) count: Option<Hook2<Arc<B>, PolicyName, Result<u64, AnyError>>>,
-    pub(super) time_to_live: Option<Hook3<Arc<B>, PolicyName, String, Result<Option<Duration>, AnyError>>>,
-    pub(super) pass: Option<Hook2<Arc<B>, Duration, ()>>,
+    /// Whether failures are explored: made smaller, and noted.
+    pub(super) explores: bool,
+    pub(super) count: Option<Count<B>>,
+    pub(super) time_to_live: Option<Lifetime<B>>,
+    pub(super) pass: Option<Pass<B>>,
 }
 
 /// Whether the trials of a variant can run here.
@@ -47,12 +52,13 @@ impl<B: StoreBackend> Variant<B> {
     {
         Self {
             name: name.to_owned(),
-            connect: Box::new(move |()| Box::pin(connect())),
+            connect: Box::new(move || Box::pin(connect())),
             backend: OnceCell::new(),
             requires: Vec::new(),
             cases: 64,
             deadline: Duration::from_secs(60),
             own_clock: true,
+            explores: true,
             count: None,
             time_to_live: None,
             pass: None,
@@ -61,7 +67,7 @@ impl<B: StoreBackend> Variant<B> {
 
     pub(super) async fn backend(&self) -> Result<Arc<B>, String> {
         let connect = || async {
-            let connected = tokio::time::timeout(self.deadline, (self.connect)(())).await;
+            let connected = tokio::time::timeout(self.deadline, (self.connect)()).await;
             let connected = connected.map_err(|_| format!("no connection within {:?}", self.deadline))?;
             connected.map(Arc::new).map_err(|error| format!("cannot connect: {}", chain(&*error)))
         };

@@ -1,0 +1,114 @@
+//! The embedded store against `governor` keyed (`DashMap`), on the same `String` keys.
+#![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
+
+use std::hint::black_box;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use criterion::{BenchmarkId, Criterion};
+use governor::{DefaultKeyedRateLimiter, RateLimiter as Governor};
+use throttle_bench::{race, rate};
+use throttle_core::{Guarded, Policy, Quota, RateLimiter, Rule};
+use throttle_memory::MemoryBackend;
+
+/// Units per second, and at once: enough that nearly every decision admits and stores, and a rate that both count
+/// exactly.
+const LIMIT: u32 = 100_000_000;
+/// Decisions per thread and round.
+const DECISIONS: usize = 400_000;
+const ROUNDS: usize = 21;
+
+type Ours = RateLimiter<Guarded<MemoryBackend>>;
+type Theirs = DefaultKeyedRateLimiter<String>;
+
+fn main() {
+    let mut criterion = Criterion::default()
+        .configure_from_args()
+        .warm_up_time(Duration::from_millis(300))
+        .measurement_time(Duration::from_secs(1))
+        .sample_size(20)
+        .without_plots();
+    for keys in [1, 10_000, 1_000_000] {
+        let names: Vec<String> = (0..keys).map(|key| format!("client-{key:09}")).collect();
+        let orders = [order(keys, 1), order(keys, 2)];
+        let (ours, theirs) = (ours(), theirs());
+        alone(&mut criterion, &ours, &theirs, &names, &orders[0]);
+        for threads in [1, 2] {
+            race(
+                &format!("memory_check_{keys}_keys_{threads}_threads"),
+                ROUNDS,
+                || rate(threads, DECISIONS, |thread| check_ours(&ours, &names, &orders[thread])),
+                || rate(threads, DECISIONS, |thread| check_theirs(&theirs, &names, &orders[thread])),
+            );
+        }
+    }
+    bytes_per_key();
+    criterion.final_summary();
+}
+
+fn ours() -> Ours {
+    let rule = Rule::gcra(Quota::per_second(LIMIT)).unwrap();
+    RateLimiter::new(Policy::new("bench", [rule]).unwrap(), MemoryBackend::default())
+}
+
+fn theirs() -> Theirs {
+    Governor::keyed(governor::Quota::per_second(NonZeroU32::new(LIMIT).unwrap()))
+}
+
+fn check_ours(limiter: &Ours, names: &[String], order: &[u32]) {
+    pollster::block_on(async {
+        for key in order {
+            black_box(limiter.check(&names[*key as usize]).await.unwrap().is_allowed());
+        }
+    });
+}
+
+fn check_theirs(limiter: &Theirs, names: &[String], order: &[u32]) {
+    for key in order {
+        black_box(limiter.check_key(&names[*key as usize]).is_ok());
+    }
+}
+
+fn alone(criterion: &mut Criterion, ours: &Ours, theirs: &Theirs, names: &[String], order: &[u32]) {
+    let mut group = criterion.benchmark_group("check");
+    let mut next = order.iter().cycle().map(|key| &names[*key as usize]);
+    group.bench_function(BenchmarkId::new("throttle", names.len()), |bencher| {
+        bencher.iter(|| pollster::block_on(ours.check(next.next().unwrap())).unwrap().is_allowed());
+    });
+    let mut next = order.iter().cycle().map(|key| &names[*key as usize]);
+    group.bench_function(BenchmarkId::new("governor", names.len()), |bencher| {
+        bencher.iter(|| theirs.check_key(next.next().unwrap()).is_ok());
+    });
+}
+
+/// Uniform keys, the same sequence for both contenders (xorshift, Marsaglia 2003).
+fn order(keys: u32, seed: u64) -> Vec<u32> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut draw = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        u32::try_from(state >> 32).unwrap() % keys
+    };
+    (0..DECISIONS).map(|_| draw()).collect()
+}
+
+/// Resident memory of a million keys of 16 bytes, as the operating system counts it.
+fn bytes_per_key() {
+    const KEYS: usize = 1_000_000;
+    let limiter = ours();
+    let before = resident_bytes();
+    pollster::block_on(async {
+        for key in 0..KEYS {
+            limiter.check(&format!("client-{key:09}")).await.unwrap();
+        }
+    });
+    let store = limiter.store().get_ref();
+    println!("memory: {} keys, {} bytes in tables", store.len(), store.allocated_bytes());
+    println!("bytes_per_key {}", (resident_bytes() - before) / KEYS);
+}
+
+fn resident_bytes() -> usize {
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4_096
+}

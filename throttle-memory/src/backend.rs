@@ -1,0 +1,164 @@
+//! [`MemoryBackend`]: the shards, their locks and the clock.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use parking_lot::Mutex;
+use throttle_core::{Action, Outcome, PolicyName, StoreBackend, stored_key};
+
+use crate::MemoryConfig;
+use crate::clock::StoreClock;
+use crate::error::MemoryError;
+use crate::table::{KeyHasher, Population, Table};
+
+/// Shards of a large table: enough that two threads seldom meet.
+const MAX_SHARDS: usize = 128;
+
+/// A shard smaller than this is not worth having.
+const MIN_SHARD_KEYS: usize = 1_024;
+
+/// The embedded store. Cheap to clone; clones share everything.
+///
+/// Decides at its own monotonic clock unless an action brings its time; a call never waits, and a future that was never
+/// polled did nothing. States of actions that bring their time are only dropped by the bound, not by expiry: that time
+/// is the caller's, and may step back.
+#[derive(Clone)]
+pub struct MemoryBackend {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shards: Box<[Shard]>,
+    hasher: KeyHasher,
+    population: Arc<Population>,
+    clock: StoreClock,
+}
+
+/// A table on cache lines of its own, so that neighbors do not slow each other down.
+#[repr(align(64))]
+struct Shard(Mutex<Table>);
+
+impl MemoryBackend {
+    /// An empty store.
+    #[must_use]
+    pub fn new(config: MemoryConfig) -> Self {
+        let (hasher, population) = (KeyHasher::default(), Arc::new(Population::at_most(config.max_keys)));
+        let shard = |_| Shard(Mutex::new(Table::new(hasher.clone(), Arc::clone(&population))));
+        let shards = (0..shard_count(config.max_keys)).map(shard).collect();
+        Self { inner: Arc::new(Inner { shards, hasher, population, clock: StoreClock::new(config.clock) }) }
+    }
+
+    #[inline(always)]
+    fn decide_at_once(&self, action: &Action<'_>) -> Outcome {
+        let (now, own) = match action.now() {
+            Some(now) => (now, false),
+            None => (self.inner.clock.now(), true),
+        };
+        let key = stored_key(action.key());
+        let hash = self.inner.hasher.hash(action.policy().name(), &key);
+        self.inner.shard(hash).lock().decide(action, &key, hash, now, own)
+    }
+
+    /// How many states are kept.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.population.count()
+    }
+
+    /// Whether nothing is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The most states that are kept.
+    #[must_use]
+    pub fn max_keys(&self) -> usize {
+        self.inner.population.max()
+    }
+
+    /// Memory that the tables hold, in bytes; logs, policies of several rules and names above 24 bytes come on top.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.inner.shards.iter().map(|shard| shard.0.lock().allocated_bytes()).sum()
+    }
+}
+
+impl Default for MemoryBackend {
+    fn default() -> Self {
+        Self::new(MemoryConfig::default())
+    }
+}
+
+impl StoreBackend for MemoryBackend {
+    type BaseError = MemoryError;
+
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    #[inline(always)]
+    fn decide(&self, action: &Action<'_>) -> impl Future<Output = Result<Outcome, MemoryError>> + Send {
+        Decide { backend: self, action }
+    }
+
+    async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
+        let key = stored_key(key);
+        let hash = self.inner.hasher.hash(policy, &key);
+        Ok(self.inner.shard(hash).lock().remove(policy, &key, hash))
+    }
+
+    async fn reset_policy(&self, policy: &PolicyName) -> Result<u64, MemoryError> {
+        let removed = self.inner.shards.iter().map(|shard| shard.0.lock().remove_policy(policy));
+        Ok(removed.map(|count| u64::try_from(count).unwrap_or(u64::MAX)).sum())
+    }
+
+    async fn ping(&self) -> Result<(), MemoryError> {
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Chosen by bits of the hash that the table in the shard does not look at first.
+    #[inline]
+    #[expect(clippy::indexing_slicing, reason = "masked by the power-of-two length")]
+    fn shard(&self, hash: u64) -> &Mutex<Table> {
+        &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].0
+    }
+}
+
+/// A decision that is made when it is polled.
+///
+/// Written by hand because it can be inlined into whoever polls it: the outcome is never copied from one layer to the
+/// next, which would take as long as deciding.
+struct Decide<'b, 'c, 'a> {
+    backend: &'b MemoryBackend,
+    action: &'c Action<'a>,
+}
+
+impl Future for Decide<'_, '_, '_> {
+    type Output = Result<Outcome, MemoryError>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(Ok(self.backend.decide_at_once(self.action)))
+    }
+}
+
+impl fmt::Debug for MemoryBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBackend")
+            .field("keys", &self.inner.population)
+            .field("shards", &self.inner.shards.len())
+            .field("clock", &self.inner.clock)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A power of two.
+fn shard_count(max_keys: usize) -> usize {
+    let worth_having = (max_keys / MIN_SHARD_KEYS).max(1);
+    (1 << worth_having.ilog2()).min(MAX_SHARDS)
+}

@@ -1,0 +1,3 @@
+//! The family of errors: none. Memory does not fail.
+
+pub(crate) use std::convert::Infallible as MemoryError;

@@ -1,0 +1,214 @@
+//! One shard: a bounded table of states that sweeps itself.
+
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use compact_str::CompactString;
+use hashbrown::HashTable;
+use throttle_core::kernel::{PolicyState, decide};
+use throttle_core::{Action, Outcome, PolicyName, Timestamp};
+
+/// How many calls go by between two sweeps of a shard, and how many places one sweep looks at: about one place per
+/// call, in runs that the processor reads ahead.
+const SWEEP_EVERY: u32 = 64;
+const SWEEP_PLACES: usize = 64;
+
+/// How many states are compared when one has to go. In a shard of no more than this many, the choice is exact.
+const EVICTION_SAMPLE: usize = 16;
+
+/// A table with fewer states than a eighth of its places gives back memory.
+const SPARSE: usize = 8;
+
+/// The least number of places: below it there is nothing to give back.
+const MIN_PLACES: usize = 64;
+
+/// What is kept of one key under one policy.
+#[derive(Debug)]
+struct Entry {
+    key: CompactString,
+    policy: PolicyName,
+    state: PolicyState,
+}
+
+impl Entry {
+    fn is_of(&self, policy: &PolicyName, key: &str) -> bool {
+        same(self.key.as_bytes(), key.as_bytes()) && self.policy == *policy
+    }
+}
+
+/// Equality of short texts, in the caller's code: a call costs more than the comparison.
+#[inline]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
+    a.len() == b.len()
+        && a_words.iter().zip(b_words).all(|(a, b)| u64::from_ne_bytes(*a) == u64::from_ne_bytes(*b))
+        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+}
+
+/// Places a state in the table of all of them: the same for all tables of a store.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeyHasher(foldhash::fast::RandomState);
+
+impl KeyHasher {
+    #[inline]
+    pub(crate) fn hash(&self, policy: &PolicyName, key: &str) -> u64 {
+        let mut hasher = self.0.build_hasher();
+        hasher.write_u64(policy.fingerprint());
+        hasher.write(key.as_bytes());
+        hasher.finish()
+    }
+}
+
+/// How many states all tables of a store have together, and may have.
+#[derive(Debug)]
+pub(crate) struct Population {
+    count: AtomicUsize,
+    max: usize,
+}
+
+impl Population {
+    pub(crate) const fn at_most(max: usize) -> Self {
+        Self { count: AtomicUsize::new(0), max }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) const fn max(&self) -> usize {
+        self.max
+    }
+
+    /// One more; whether there was room for it.
+    fn grow(&self) -> bool {
+        self.count.fetch_add(1, Ordering::Relaxed) < self.max
+    }
+
+    fn shrink(&self, by: usize) {
+        self.count.fetch_sub(by, Ordering::Relaxed);
+    }
+}
+
+/// A part of all states. Whoever has it may change it; the lock around it is the backend's.
+#[derive(Debug)]
+pub(crate) struct Table {
+    entries: HashTable<Entry>,
+    hasher: KeyHasher,
+    population: Arc<Population>,
+    /// The place where the next sweep begins.
+    cursor: usize,
+    calls: u32,
+}
+
+impl Table {
+    pub(crate) const fn new(hasher: KeyHasher, population: Arc<Population>) -> Self {
+        Self { entries: HashTable::new(), hasher, population, cursor: 0, calls: 0 }
+    }
+
+    /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
+    /// If it is the store's `own_time`, it may end the life of other states.
+    #[inline(always)]
+    pub(crate) fn decide(
+        &mut self,
+        action: &Action<'_>,
+        key: &str,
+        hash: u64,
+        now: Timestamp,
+        own_time: bool,
+    ) -> Outcome {
+        self.calls += 1;
+        if self.calls >= SWEEP_EVERY {
+            self.sweep(now, own_time);
+        }
+        let policy = action.policy().name();
+        if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
+            return decide(action, now, &mut entry.state);
+        }
+        self.decide_first(action, key, hash, now)
+    }
+
+    /// Forgets one key; whether it was there.
+    pub(crate) fn remove(&mut self, policy: &PolicyName, key: &str, hash: u64) -> bool {
+        let Ok(entry) = self.entries.find_entry(hash, |entry| entry.is_of(policy, key)) else { return false };
+        entry.remove();
+        self.population.shrink(1);
+        true
+    }
+
+    /// Forgets every key of one policy; how many they were.
+    pub(crate) fn remove_policy(&mut self, policy: &PolicyName) -> usize {
+        let before = self.entries.len();
+        self.entries.retain(|entry| entry.policy != *policy);
+        let removed = before - self.entries.len();
+        self.population.shrink(removed);
+        removed
+    }
+
+    pub(crate) fn allocated_bytes(&self) -> usize {
+        self.entries.allocation_size()
+    }
+
+    /// Decides on a key of which nothing is stored.
+    #[cold]
+    fn decide_first(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
+        let mut state = PolicyState::fresh(action.policy());
+        let outcome = decide(action, now, &mut state);
+        if outcome.changes_state(action) && !state.is_fresh() {
+            self.insert(Entry { key: key.into(), policy: action.policy().name().clone(), state }, hash);
+        }
+        outcome
+    }
+
+    /// Adds a state. If all tables together are full, one of this table's goes first; a table that has none to give, of
+    /// a store with thousands, would be a wonder, and lets the store have one too many.
+    fn insert(&mut self, entry: Entry, hash: u64) {
+        if !self.population.grow() {
+            self.evict(hash);
+        }
+        self.entries.insert_unique(hash, entry, |entry| self.hasher.hash(&entry.policy, &entry.key));
+    }
+
+    /// Removes the state nearest to full: its loss admits least. Of a large table it is the nearest of a sample, taken
+    /// from where `seed` says.
+    fn evict(&mut self, seed: u64) {
+        let places = self.entries.num_buckets();
+        let start = usize::try_from(seed >> 8).unwrap_or(0) % places.max(1);
+        let nearest = (0..places)
+            .map(|step| (start + step) % places)
+            .filter_map(|place| Some((self.entries.get_bucket(place)?.state.expires_at(), place)))
+            .take(EVICTION_SAMPLE)
+            .min();
+        if let Some((_, place)) = nearest {
+            self.remove_at(place);
+        }
+    }
+
+    /// Removes expired states from the next few places, and gives back memory at the end of a round.
+    #[cold]
+    fn sweep(&mut self, now: Timestamp, own_time: bool) {
+        self.calls = 0;
+        if !own_time {
+            return;
+        }
+        let places = self.entries.num_buckets();
+        let end = (self.cursor + SWEEP_PLACES).min(places);
+        for place in self.cursor..end {
+            if self.entries.get_bucket(place).is_some_and(|entry| entry.state.expires_at() <= now) {
+                self.remove_at(place);
+            }
+        }
+        self.cursor = if end < places { end } else { 0 };
+        if self.cursor == 0 && places > MIN_PLACES && self.entries.len() < places / SPARSE {
+            let room = 2 * self.entries.len();
+            self.entries.shrink_to(room, |entry| self.hasher.hash(&entry.policy, &entry.key));
+        }
+    }
+
+    fn remove_at(&mut self, place: usize) {
+        if let Ok(entry) = self.entries.get_bucket_entry(place) {
+            entry.remove();
+            self.population.shrink(1);
+        }
+    }
+}
