@@ -26,7 +26,7 @@ pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
 pub use self::group_commit::GroupCommit;
-pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
+pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key, validate_prefix};
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};

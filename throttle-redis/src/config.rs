@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
-use throttle_core::SetupError;
+use throttle_core::{SetupError, validate_prefix};
 
 /// Where Redis is, as whom to ask, and how long to wait.
 ///
@@ -82,13 +82,9 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is empty, longer than 64 bytes, or could make two keys one: with `:1:` in it or `:1` at
-    /// its end, or with braces, which would tie all keys to one node of a cluster.
+    /// Those of [`validate_prefix`].
     pub fn prefix(mut self, prefix: &str) -> Result<Self, SetupError> {
-        let posing = prefix.contains(":1:") || prefix.ends_with(":1") || prefix.contains(['{', '}']);
-        if prefix.is_empty() || prefix.len() > 64 || posing {
-            return Err(setting("prefix", "use 1 to 64 bytes, without ':1:', a final ':1', '{' and '}'"));
-        }
+        validate_prefix(prefix)?;
         prefix.clone_into(&mut self.settings.prefix);
         Ok(self)
     }
