@@ -209,7 +209,7 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
             poll_fn(|context| seat.poll(context)).await;
             seat.answer()
         };
-        answer.unwrap_or_else(|| unanswered())
+        answer.unwrap_or_else(unanswered)
     }
 
     async fn decide_many(&self, actions: &[Action<'_>]) -> Results<Outcome, Self::BaseError> {
@@ -217,7 +217,7 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
         for seat in &mut seats {
             poll_fn(|context| seat.poll(context)).await;
         }
-        seats.iter().map(|seat| seat.answer().unwrap_or_else(|| unanswered())).collect()
+        seats.iter().map(|seat| seat.answer().unwrap_or_else(unanswered)).collect()
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, Self::BaseError> {
