@@ -15,12 +15,13 @@ mod error;
 mod key;
 mod limiter;
 mod per_rule;
+mod take;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
-pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
+pub use self::key::{MAX_KEY_BYTES, is_stored_as_is, storage_key, storage_prefix, stored_key};
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
@@ -29,4 +30,5 @@ pub use self::store::{
     AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, Operation, Results, Store,
     StoreBackend, StoreUnavailableError,
 };
+pub use self::take::{Take, TakeOutcome};
 pub use self::time::Timestamp;

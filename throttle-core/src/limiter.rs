@@ -13,7 +13,7 @@ pub use self::reserve::{Reservation, Reserve};
 
 use crate::{
     Action, Clock, Decision, Guarded, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
-    SystemClock, Timestamp,
+    SystemClock, Take, Timestamp,
 };
 
 /// A [`Policy`] on a store. Cheap to clone; clones share everything.
@@ -98,7 +98,12 @@ impl<S: Store> RateLimiter<S> {
     /// [`StoreUnavailableError`] if the store does not answer.
     #[inline]
     pub async fn check_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        self.decide(&Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+        // A statement of its own: nothing of it has to outlive an await.
+        let decision = self.decide_now(&self.consume(key, cost));
+        match decision {
+            Some(decision) => Ok(decision),
+            None => self.decide(&self.consume(key, cost)).await,
+        }
     }
 
     /// What [`check`](Self::check) would answer. Nothing changes.
@@ -164,6 +169,17 @@ impl<S: Store> RateLimiter<S> {
     }
 
     #[inline]
+    fn consume<'a>(&'a self, key: &'a str, cost: u32) -> Action<'a> {
+        Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())
+    }
+
+    /// The most frequent case by itself.
+    #[inline]
+    fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
+        let take = Take::new(*action)?;
+        Some(take.explain(self.inner.store.decide_now(&take)?))
+    }
+
     async fn decide(&self, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
         if action.is_hopeless() {
             return Ok(Decision::never(action.policy().capacity()));

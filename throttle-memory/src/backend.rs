@@ -1,12 +1,10 @@
 //! [`MemoryBackend`]: the shards, their locks and the clock.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
-use throttle_core::{Action, Outcome, PolicyName, StoreBackend, stored_key};
+use throttle_core::{Action, Outcome, PolicyName, StoreBackend, Take, TakeOutcome, Timestamp, is_stored_as_is, stored_key};
 
 use crate::MemoryConfig;
 use crate::clock::StoreClock;
@@ -50,17 +48,6 @@ impl MemoryBackend {
         Self { inner: Arc::new(Inner { shards, hasher, population, clock: StoreClock::new(config.clock) }) }
     }
 
-    #[inline(always)]
-    fn decide_at_once(&self, action: &Action<'_>) -> Outcome {
-        let (now, own) = match action.now() {
-            Some(now) => (now, false),
-            None => (self.inner.clock.now(), true),
-        };
-        let key = stored_key(action.key());
-        let hash = self.inner.hasher.hash(action.policy().name(), &key);
-        self.inner.shard(hash).lock().decide(action, &key, hash, now, own)
-    }
-
     /// How many states are kept.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -99,9 +86,23 @@ impl StoreBackend for MemoryBackend {
         "memory"
     }
 
-    #[inline(always)]
-    fn decide(&self, action: &Action<'_>) -> impl Future<Output = Result<Outcome, MemoryError>> + Send {
-        Decide { backend: self, action }
+    async fn decide(&self, action: &Action<'_>) -> Result<Outcome, MemoryError> {
+        let key = stored_key(action.key());
+        let hash = self.inner.hasher.hash(action.policy().name(), &key);
+        let mut table = self.inner.shard(hash).lock();
+        let now = self.inner.moment(action);
+        Ok(table.decide(action, &key, hash, now))
+    }
+
+    #[inline]
+    fn decide_now(&self, take: &Take<'_>) -> Option<TakeOutcome> {
+        let (action, key) = (take.action(), take.action().key());
+        if !is_stored_as_is(key) {
+            return None;
+        }
+        let hash = self.inner.hasher.hash(action.policy().name(), key);
+        let mut table = self.inner.shard(hash).lock();
+        table.decide_now(take, key, hash, || self.inner.moment(action))
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
@@ -127,23 +128,15 @@ impl Inner {
     fn shard(&self, hash: u64) -> &Mutex<Table> {
         &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].0
     }
-}
 
-/// A decision that is made when it is polled.
-///
-/// Written by hand because it can be inlined into whoever polls it: the outcome is never copied from one layer to the
-/// next, which would take as long as deciding.
-struct Decide<'b, 'c, 'a> {
-    backend: &'b MemoryBackend,
-    action: &'c Action<'a>,
-}
-
-impl Future for Decide<'_, '_, '_> {
-    type Output = Result<Outcome, MemoryError>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(self.backend.decide_at_once(self.action)))
+    /// When `action` is decided. Asked under the lock, so that no decision is older than the one before; and the
+    /// processor looks for the key while the counter is read.
+    #[inline]
+    fn moment(&self, action: &Action<'_>) -> Timestamp {
+        match action.now() {
+            Some(now) => now,
+            None => self.clock.now(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use compact_str::CompactString;
 use hashbrown::HashTable;
 use throttle_core::kernel::{PolicyState, decide};
-use throttle_core::{Action, Outcome, PolicyName, Timestamp};
+use throttle_core::{Action, Outcome, PolicyName, Take, TakeOutcome, Timestamp};
 
 /// How many calls go by between two sweeps of a shard, and how many places one sweep looks at: about one place per
 /// call, in runs that the processor reads ahead.
@@ -32,18 +32,27 @@ struct Entry {
 }
 
 impl Entry {
+    #[inline(always)]
     fn is_of(&self, policy: &PolicyName, key: &str) -> bool {
         same(self.key.as_bytes(), key.as_bytes()) && self.policy == *policy
     }
 }
 
-/// Equality of short texts, in the caller's code: a call costs more than the comparison.
+/// Equality of texts; of short ones, in the caller's code: a call costs more than the comparison.
 #[inline]
 fn same(a: &[u8], b: &[u8]) -> bool {
-    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     a.len() == b.len()
-        && a_words.iter().zip(b_words).all(|(a, b)| u64::from_ne_bytes(*a) == u64::from_ne_bytes(*b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+        && match a.len() {
+            8..=16 => same_ends::<8>(a, b),
+            17..=32 => same_ends::<16>(a, b),
+            _ => a == b,
+        }
+}
+
+/// Whether the first and the last `N` bytes are equal.
+#[inline]
+fn same_ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+    a.first_chunk::<N>() == b.first_chunk::<N>() && a.last_chunk::<N>() == b.last_chunk::<N>()
 }
 
 /// Places a state in the table of all of them: the same for all tables of a store.
@@ -107,25 +116,40 @@ impl Table {
     }
 
     /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
-    /// If it is the store's `own_time`, it may end the life of other states.
-    #[inline(always)]
-    pub(crate) fn decide(
-        &mut self,
-        action: &Action<'_>,
-        key: &str,
-        hash: u64,
-        now: Timestamp,
-        own_time: bool,
-    ) -> Outcome {
-        self.calls += 1;
-        if self.calls >= SWEEP_EVERY {
-            self.sweep(now, own_time);
-        }
+    /// If that is the store's own time, it may end the life of other states.
+    pub(crate) fn decide(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
+        self.tick(action, now);
         let policy = action.policy().name();
         if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
             return decide(action, now, &mut entry.state);
         }
         self.decide_first(action, key, hash, now)
+    }
+
+    /// The same, on a state that is stored already and is of a bucket. `None` says that nothing happened.
+    #[inline]
+    pub(crate) fn decide_now(
+        &mut self,
+        take: &Take<'_>,
+        key: &str,
+        hash: u64,
+        moment: impl FnOnce() -> Timestamp,
+    ) -> Option<TakeOutcome> {
+        let policy = take.action().policy().name();
+        let entry = self.entries.find_mut(hash, |entry| entry.is_of(policy, key))?;
+        let now = moment();
+        let outcome = take.decide(now, &mut entry.state)?;
+        self.tick(take.action(), now);
+        Some(outcome)
+    }
+
+    /// Counts the calls between two sweeps.
+    #[inline(always)]
+    fn tick(&mut self, action: &Action<'_>, now: Timestamp) {
+        self.calls += 1;
+        if self.calls >= SWEEP_EVERY {
+            self.sweep(now, action.now().is_none());
+        }
     }
 
     /// Forgets one key; whether it was there.
