@@ -22,7 +22,7 @@ pub struct TakeOutcome {
 impl<'a> Take<'a> {
     /// `action`, if it consumes for one request, from a policy of one rule, a bucket, that can hold so much.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn new(action: Action<'a>) -> Option<Self> {
         let [rule] = action.policy().rules() else { return None };
         let bucket = rule.kernel().narrow_bucket()?;
@@ -39,7 +39,7 @@ impl<'a> Take<'a> {
 
     /// Decides as [`kernel::decide`](crate::kernel::decide) does. `None` says that what is stored is of several rules,
     /// or of another algorithm, and that nothing happened.
-    #[inline]
+    #[inline(always)]
     pub fn decide(&self, now: Timestamp, stored: &mut PolicyState) -> Option<TakeOutcome> {
         let [StoredState::Bucket(state)] = stored.states_mut() else { return None };
         let request = self.action.request(now);
@@ -54,7 +54,7 @@ impl<'a> Take<'a> {
     }
 
     /// What the caller is told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn explain(&self, outcome: TakeOutcome) -> Decision {
         let (bucket, TakeOutcome { granted, debt }) = (&self.bucket, outcome);
         let verdict = match granted {

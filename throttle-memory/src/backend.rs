@@ -4,11 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use throttle_core::{Action, Outcome, PolicyName, StoreBackend, Take, TakeOutcome, Timestamp, is_stored_as_is, stored_key};
+use throttle_core::{
+    Action, Outcome, PolicyName, StoreBackend, Take, TakeOutcome, Timestamp, is_stored_as_is, stored_key,
+};
 
 use crate::MemoryConfig;
 use crate::clock::StoreClock;
 use crate::error::MemoryError;
+use crate::name::Sought;
 use crate::table::{KeyHasher, Population, Table};
 
 /// Shards of a large table: enough that two threads seldom meet.
@@ -88,25 +91,28 @@ impl StoreBackend for MemoryBackend {
 
     async fn decide(&self, action: &Action<'_>) -> Result<Outcome, MemoryError> {
         let key = stored_key(action.key());
+        let key = Sought::new(&key);
         let hash = self.inner.hasher.hash(action.policy().name(), &key);
         let mut table = self.inner.shard(hash).lock();
         let now = self.inner.moment(action);
         Ok(table.decide(action, &key, hash, now))
     }
 
-    #[inline]
+    #[inline(always)]
     fn decide_now(&self, take: &Take<'_>) -> Option<TakeOutcome> {
         let (action, key) = (take.action(), take.action().key());
         if !is_stored_as_is(key) {
             return None;
         }
-        let hash = self.inner.hasher.hash(action.policy().name(), key);
+        let key = Sought::new(key);
+        let hash = self.inner.hasher.hash(action.policy().name(), &key);
         let mut table = self.inner.shard(hash).lock();
-        table.decide_now(take, key, hash, || self.inner.moment(action))
+        table.decide_now(take, &key, hash, || self.inner.moment(action))
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
         let key = stored_key(key);
+        let key = Sought::new(&key);
         let hash = self.inner.hasher.hash(policy, &key);
         Ok(self.inner.shard(hash).lock().remove(policy, &key, hash))
     }

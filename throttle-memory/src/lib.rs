@@ -4,6 +4,7 @@ mod backend;
 mod clock;
 mod config;
 mod error;
+mod name;
 mod table;
 
 pub use self::backend::MemoryBackend;
