@@ -98,12 +98,11 @@ impl<S: Store> RateLimiter<S> {
     /// [`StoreUnavailableError`] if the store does not answer.
     #[inline]
     pub async fn check_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        // A statement of its own: nothing of it has to outlive an await.
-        let decision = self.decide_now(&self.consume(key, cost));
-        match decision {
-            Some(decision) => Ok(decision),
-            None => self.decide(&self.consume(key, cost)).await,
+        // A statement of its own: what need not outlive an await stays out of the future.
+        if let Some(decision) = self.decide_now(&self.consume(key, cost)) {
+            return Ok(decision);
         }
+        self.decide(&self.consume(key, cost)).await
     }
 
     /// What [`check`](Self::check) would answer. Nothing changes.

@@ -10,10 +10,12 @@ use throttle_core::{Action, Outcome, PolicyName, Take, TakeOutcome, Timestamp};
 
 use crate::name::{Name, Sought};
 
-/// How many calls go by between two sweeps of a shard, and how many places one sweep looks at: about one place per
-/// call, in runs that the processor reads ahead.
-const SWEEP_EVERY: u32 = 64;
+/// How many calls go by between two sweeps of a shard, and how many places one sweep looks at, in runs that the
+/// processor reads ahead. A new key counts as many calls: it looks at four places, so that what has expired goes faster
+/// than new keys come.
+const SWEEP_EVERY: u32 = 256;
 const SWEEP_PLACES: usize = 64;
+const CALLS_OF_NEW_KEY: u32 = 16;
 
 /// How many states are compared when one has to go. In a shard of no more than this many, the choice is exact.
 const EVICTION_SAMPLE: usize = 16;
@@ -24,8 +26,9 @@ const SPARSE: usize = 8;
 /// The least number of places: below it there is nothing to give back.
 const MIN_PLACES: usize = 64;
 
-/// What is kept of one key under one policy.
+/// What is kept of one key under one policy: one cache line, of its own.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Entry {
     key: Name,
     policy: PolicyName,
@@ -47,8 +50,8 @@ impl KeyHasher {
     #[inline]
     pub(crate) fn hash<T: AsRef<str>>(&self, policy: &PolicyName, key: &Name<T>) -> u64 {
         let mut hasher = self.0.build_hasher();
-        hasher.write_u64(policy.fingerprint());
         key.hash(&mut hasher);
+        hasher.write_u64(policy.fingerprint());
         hasher.finish()
     }
 }
@@ -108,7 +111,7 @@ impl Table {
         hash: u64,
         now: Timestamp,
     ) -> Outcome {
-        self.tick(action, now);
+        self.count(1, action, now);
         let policy = action.policy().name();
         if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
             return decide(action, now, &mut entry.state);
@@ -129,14 +132,14 @@ impl Table {
         let entry = self.entries.find_mut(hash, |entry| entry.is_of(policy, key))?;
         let now = moment();
         let outcome = take.decide(now, &mut entry.state)?;
-        self.tick(take.action(), now);
+        self.count(1, take.action(), now);
         Some(outcome)
     }
 
     /// Counts the calls between two sweeps.
     #[inline(always)]
-    fn tick(&mut self, action: &Action<'_>, now: Timestamp) {
-        self.calls += 1;
+    fn count(&mut self, calls: u32, action: &Action<'_>, now: Timestamp) {
+        self.calls += calls;
         if self.calls >= SWEEP_EVERY {
             self.sweep(now, action.now().is_none());
         }
@@ -169,6 +172,7 @@ impl Table {
         let mut state = PolicyState::fresh(action.policy());
         let outcome = decide(action, now, &mut state);
         if outcome.changes_state(action) && !state.is_fresh() {
+            self.count(CALLS_OF_NEW_KEY, action, now);
             self.insert(Entry { key: key.to_owned(), policy: action.policy().name().clone(), state }, hash);
         }
         outcome
