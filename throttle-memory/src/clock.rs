@@ -47,7 +47,6 @@ fn micros_per_tick(clock: &quanta::Clock) -> u64 {
 
 /// The upper 64 bits of a product.
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "half of the bits are left")]
 const fn high_half(a: u64, b: u64) -> u64 {
     ((a as u128 * b as u128) >> 64) as u64
 }

@@ -76,7 +76,8 @@ fn word(text: &[u8], at: usize) -> u64 {
     }
     if let Some(end) = text.last_chunk() {
         // The last 8 bytes, without those before `at`.
-        return u64::from_le_bytes(*end).unbounded_shr(8 * (8 - rest.len() as u32));
+        let missing = (8 - rest.len()) % 8 * 8;
+        return if rest.is_empty() { 0 } else { u64::from_le_bytes(*end) >> missing };
     }
     rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
