@@ -11,7 +11,6 @@ use throttle_core::{
 use crate::MemoryConfig;
 use crate::clock::StoreClock;
 use crate::error::MemoryError;
-use crate::name::Sought;
 use crate::table::{KeyHasher, Population, Table};
 
 /// Shards of a large table: enough that two threads seldom meet.
@@ -91,7 +90,6 @@ impl StoreBackend for MemoryBackend {
 
     async fn decide(&self, action: &Action<'_>) -> Result<Outcome, MemoryError> {
         let key = stored_key(action.key());
-        let key = Sought::new(&key);
         let hash = self.inner.hasher.hash(action.policy().name(), &key);
         let mut table = self.inner.shard(hash).lock();
         let now = self.inner.moment(action);
@@ -104,15 +102,13 @@ impl StoreBackend for MemoryBackend {
         if !is_stored_as_is(key) {
             return None;
         }
-        let key = Sought::new(key);
-        let hash = self.inner.hasher.hash(action.policy().name(), &key);
+        let hash = self.inner.hasher.hash(action.policy().name(), key);
         let mut table = self.inner.shard(hash).lock();
-        table.decide_now(take, &key, hash, || self.inner.moment(action))
+        table.decide_now(take, key, hash, || self.inner.moment(action))
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
         let key = stored_key(key);
-        let key = Sought::new(&key);
         let hash = self.inner.hasher.hash(policy, &key);
         Ok(self.inner.shard(hash).lock().remove(policy, &key, hash))
     }

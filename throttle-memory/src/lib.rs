@@ -4,7 +4,6 @@ mod backend;
 mod clock;
 mod config;
 mod error;
-mod name;
 mod table;
 
 pub use self::backend::MemoryBackend;

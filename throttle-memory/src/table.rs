@@ -1,14 +1,13 @@
 //! One shard: a bounded table of states that sweeps itself.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use compact_str::CompactString;
 use hashbrown::HashTable;
 use throttle_core::kernel::{PolicyState, decide};
 use throttle_core::{Action, Outcome, PolicyName, Take, TakeOutcome, Timestamp};
-
-use crate::name::{Name, Sought};
 
 /// How many calls go by between two sweeps of a shard, and how many places one sweep looks at, in runs that the
 /// processor reads ahead. A new key counts as many calls: it looks at four places, so that what has expired goes faster
@@ -30,16 +29,33 @@ const MIN_PLACES: usize = 64;
 #[derive(Debug)]
 #[repr(align(64))]
 struct Entry {
-    key: Name,
+    key: CompactString,
     policy: PolicyName,
     state: PolicyState,
 }
 
 impl Entry {
     #[inline(always)]
-    fn is_of(&self, policy: &PolicyName, key: &Sought<'_>) -> bool {
-        self.key.is(key) && self.policy == *policy
+    fn is_of(&self, policy: &PolicyName, key: &str) -> bool {
+        same(self.key.as_bytes(), key.as_bytes()) && self.policy == *policy
     }
+}
+
+/// Equality of texts; of short ones, in the caller's code: a call costs more than the comparison.
+#[inline]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len()
+        && match a.len() {
+            8..=16 => same_ends::<8>(a, b),
+            17..=32 => same_ends::<16>(a, b),
+            _ => a == b,
+        }
+}
+
+/// Whether the first and the last `N` bytes are equal.
+#[inline]
+fn same_ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+    a.first_chunk::<N>() == b.first_chunk::<N>() && a.last_chunk::<N>() == b.last_chunk::<N>()
 }
 
 /// Places a state in the table of all of them: the same for all tables of a store.
@@ -48,9 +64,9 @@ pub(crate) struct KeyHasher(foldhash::fast::RandomState);
 
 impl KeyHasher {
     #[inline]
-    pub(crate) fn hash<T: AsRef<str>>(&self, policy: &PolicyName, key: &Name<T>) -> u64 {
+    pub(crate) fn hash(&self, policy: &PolicyName, key: &str) -> u64 {
         let mut hasher = self.0.build_hasher();
-        key.hash(&mut hasher);
+        hasher.write(key.as_bytes());
         hasher.write_u64(policy.fingerprint());
         hasher.finish()
     }
@@ -104,13 +120,7 @@ impl Table {
 
     /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
     /// If that is the store's own time, it may end the life of other states.
-    pub(crate) fn decide(
-        &mut self,
-        action: &Action<'_>,
-        key: &Sought<'_>,
-        hash: u64,
-        now: Timestamp,
-    ) -> Outcome {
+    pub(crate) fn decide(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
         self.count(1, action, now);
         let policy = action.policy().name();
         if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
@@ -124,7 +134,7 @@ impl Table {
     pub(crate) fn decide_now(
         &mut self,
         take: &Take<'_>,
-        key: &Sought<'_>,
+        key: &str,
         hash: u64,
         moment: impl FnOnce() -> Timestamp,
     ) -> Option<TakeOutcome> {
@@ -146,7 +156,7 @@ impl Table {
     }
 
     /// Forgets one key; whether it was there.
-    pub(crate) fn remove(&mut self, policy: &PolicyName, key: &Sought<'_>, hash: u64) -> bool {
+    pub(crate) fn remove(&mut self, policy: &PolicyName, key: &str, hash: u64) -> bool {
         let Ok(entry) = self.entries.find_entry(hash, |entry| entry.is_of(policy, key)) else { return false };
         entry.remove();
         self.population.shrink(1);
@@ -168,12 +178,12 @@ impl Table {
 
     /// Decides on a key of which nothing is stored.
     #[cold]
-    fn decide_first(&mut self, action: &Action<'_>, key: &Sought<'_>, hash: u64, now: Timestamp) -> Outcome {
+    fn decide_first(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
         let mut state = PolicyState::fresh(action.policy());
         let outcome = decide(action, now, &mut state);
         if outcome.changes_state(action) && !state.is_fresh() {
             self.count(CALLS_OF_NEW_KEY, action, now);
-            self.insert(Entry { key: key.to_owned(), policy: action.policy().name().clone(), state }, hash);
+            self.insert(Entry { key: key.into(), policy: action.policy().name().clone(), state }, hash);
         }
         outcome
     }
