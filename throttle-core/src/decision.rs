@@ -53,7 +53,6 @@ pub enum Source {
 impl Decision {
     /// The answer to the `nth` (from 0) of the requests that `action` asked for at once.
     #[must_use]
-    #[inline(always)]
     pub fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         Self {
             kind: if nth < outcome.granted() { Kind::Allowed } else { Kind::Denied },
@@ -61,6 +60,13 @@ impl Decision {
             capacity: action.policy().capacity(),
             rules: explain(action, outcome, nth),
         }
+    }
+
+    /// The answer of the only rule.
+    #[inline]
+    pub(crate) fn of_one(rule: RuleDecision) -> Self {
+        let kind = if rule.allowed { Kind::Allowed } else { Kind::Denied };
+        Self { kind, source: Source::Store, capacity: rule.limit, rules: PerRule::one(rule) }
     }
 
     /// The answer to a request that costs more than `capacity`: no wait helps, and no store is asked.

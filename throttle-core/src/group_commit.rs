@@ -19,7 +19,7 @@ use self::batch::{Batch, Looked};
 use self::bell::Bell;
 use self::queue::{Left, Queue, Turn};
 use self::seat::Seat;
-use crate::{Action, Outcome, PolicyName, Results, StoreBackend};
+use crate::{Action, Outcome, PolicyName, Results, StoreBackend, Take, TakeOutcome};
 
 const MAX_BATCH: usize = 128;
 
@@ -230,6 +230,11 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
 
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.backend.ping().await
+    }
+
+    /// Never: what is asked here goes through a batch.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
     }
 }
 

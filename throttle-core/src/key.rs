@@ -26,10 +26,14 @@ const HASHED: u8 = b'#';
 #[must_use]
 #[inline]
 pub fn stored_key(key: &str) -> Cow<'_, str> {
-    if key.len() <= MAX_KEY_BYTES && key.as_bytes().first() != Some(&HASHED) {
-        return Cow::Borrowed(key);
-    }
-    Cow::Owned(hashed(key))
+    if is_stored_as_is(key) { Cow::Borrowed(key) } else { Cow::Owned(hashed(key)) }
+}
+
+/// Whether [`stored_key`] is the key itself.
+#[must_use]
+#[inline]
+pub fn is_stored_as_is(key: &str) -> bool {
+    key.len() <= MAX_KEY_BYTES && key.as_bytes().first() != Some(&HASHED)
 }
 
 #[cold]

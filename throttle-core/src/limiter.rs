@@ -2,6 +2,7 @@
 
 mod acquire;
 mod blocking;
+mod check;
 mod detached;
 mod reserve;
 
@@ -9,11 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::blocking::Blocking;
+use self::check::Check;
 pub use self::reserve::{Reservation, Reserve};
 
 use crate::{
     Action, Clock, Decision, Guarded, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
-    SystemClock, Timestamp,
+    SystemClock, Take, Timestamp,
 };
 
 /// A [`Policy`] on a store. Cheap to clone; clones share everything.
@@ -97,8 +99,13 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     #[inline]
-    pub async fn check_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        self.decide(&Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+    pub fn check_n(
+        &self,
+        key: &str,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, StoreUnavailableError>> + Send {
+        let later = move || async move { self.decide(&self.consume(key, cost)).await };
+        Check { limiter: self, key, cost, later, call: None }
     }
 
     /// What [`check`](Self::check) would answer. Nothing changes.
@@ -163,7 +170,18 @@ impl<S: Store> RateLimiter<S> {
         self.inner.store.reset_policy(self.inner.policy.name()).await
     }
 
-    #[inline]
+    #[inline(always)]
+    fn consume<'a>(&'a self, key: &'a str, cost: u32) -> Action<'a> {
+        Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())
+    }
+
+    /// The most frequent case by itself.
+    #[inline(always)]
+    fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
+        let take = Take::new(*action)?;
+        Some(take.explain(self.inner.store.decide_now(&take)?))
+    }
+
     async fn decide(&self, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
         if action.is_hopeless() {
             return Ok(Decision::never(action.policy().capacity()));

@@ -186,6 +186,11 @@ impl<B: StoreBackend> StoreBackend for FaultyBackend<B> {
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.call(Call::of(Operation::Ping), self.backend.ping()).await
     }
+
+    /// Never: what is asked here goes through the faults.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
+    }
 }
 
 impl<B: StoreBackend> Clone for FaultyBackend<B> {

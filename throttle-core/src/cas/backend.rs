@@ -8,7 +8,7 @@ use super::memory::Memory;
 use super::patience::Patience;
 use super::{CasError, CasOutcome, CasStore, Exchange};
 use crate::{
-    Action, BaseErrorSet, Outcome, PolicyName, Results, SetupError, StoreBackend, storage_key,
+    Action, BaseErrorSet, Outcome, PolicyName, Results, SetupError, StoreBackend, Take, TakeOutcome, storage_key,
     storage_prefix, validate_prefix,
 };
 
@@ -259,6 +259,11 @@ impl<S: CasStore> StoreBackend for CasBackend<S> {
 
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.store.ping().await.map_err(CasError::Store)
+    }
+
+    /// Never: what is asked here goes through the store.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
     }
 }
 

@@ -9,11 +9,14 @@
 ///     Name: async fn name(&self, argument: Type) -> Result<Answer>;
 ///     Other: async fn other(&self, argument: Type) -> Results<Answer> = default_of(self, argument);
 /// }
+/// at once {
+///     fn name_now(&self, argument: Type) -> Answer;
+/// }
 /// ```
 ///
 /// `Result` and `Results` get the error of the place: the backend's own in the backend trait, the
-/// [`StoreUnavailableError`](super::StoreUnavailableError) everywhere else. An operation is one line here; whoever
-/// forgets it fails to build.
+/// [`StoreUnavailableError`](super::StoreUnavailableError) everywhere else. What is asked at once gets an `Option`,
+/// `None` from backends that do not write it. An operation is one line here; whoever forgets it fails to build.
 macro_rules! store_operations {
     // A method of the backend trait that authors must write, and one that has a default.
     (@method $(#[$doc:meta])* $name:ident($self:ident $(, $arg:ident: $ty:ty)*) -> $Result:ident<$answer:ty>) => {
@@ -45,6 +48,12 @@ macro_rules! store_operations {
                     -> $Result:ident<$answer:ty> $(= $default:expr)?;
             )+
         }
+        at once {
+            $(
+                $(#[$now_doc:meta])*
+                fn $now:ident(&$me:ident $(, $now_arg:ident: $now_ty:ty)*) -> $now_answer:ty;
+            )+
+        }
     ) => {
         $(#[$docs])*
         pub trait $Backend: std::fmt::Debug + Send + Sync + 'static {
@@ -57,6 +66,14 @@ macro_rules! store_operations {
             $(
                 store_operations! {
                     @method $(#[$doc])* $name($self $(, $arg: $ty)*) -> $Result<$answer> $(= $default)?
+                }
+            )+
+            $(
+                $(#[$now_doc])*
+                #[inline]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    let _ = ($($now_arg),*);
+                    None
                 }
             )+
         }
@@ -73,6 +90,12 @@ macro_rules! store_operations {
                 fn $name(&$self $(, $arg: $ty)*)
                     -> impl Future<Output = $Result<$answer, Self::BaseError>> + Send {
                     (**$self).$name($($arg),*)
+                }
+            )+
+            $(
+                #[inline]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    (**$me).$now($($now_arg),*)
                 }
             )+
         }
@@ -118,6 +141,10 @@ macro_rules! store_operations {
                 fn $name(&$self $(, $arg: $ty)*)
                     -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send;
             )+
+            $(
+                $(#[$now_doc])*
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
+            )+
         }
 
         /// A backend that users may call: adds the backend's name and the operation to each error, and nothing else.
@@ -159,6 +186,12 @@ macro_rules! store_operations {
                     $crate::store::error::Guard::new($self.0.$name($($arg),*), &$self.0, Operation::$Operation)
                 }
             )+
+            $(
+                #[inline(always)]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    $me.0.$now($($now_arg),*)
+                }
+            )+
         }
 
         /// A store whose kind is chosen at run time. Cheap to clone; each call boxes one future.
@@ -183,6 +216,11 @@ macro_rules! store_operations {
                     $self.0.$name($($arg),*).await
                 }
             )+
+            $(
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    $me.0.$now($($now_arg),*)
+                }
+            )+
         }
 
         mod erased {
@@ -196,6 +234,9 @@ macro_rules! store_operations {
                     async fn $name(&self $(, $arg: $ty)*)
                         -> $Result<$answer, $crate::store::StoreUnavailableError>;
                 )+
+                $(
+                    fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
+                )+
             }
 
             #[async_trait::async_trait]
@@ -207,6 +248,11 @@ macro_rules! store_operations {
                     async fn $name(&self $(, $arg: $ty)*)
                         -> $Result<$answer, $crate::store::StoreUnavailableError> {
                         $Store::$name(self $(, $arg)*).await
+                    }
+                )+
+                $(
+                    fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                        $Store::$now(self $(, $now_arg)*)
                     }
                 )+
             }
