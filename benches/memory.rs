@@ -11,10 +11,10 @@ use throttle_bench::{race, rate};
 use throttle_core::{Guarded, Policy, Quota, RateLimiter, Rule};
 use throttle_memory::MemoryBackend;
 
-/// Units per second, and at once: every decision admits, stores, and leaves a state that is still wanted when its key
-/// comes up again. Both count this rate exactly.
-const RATE: u32 = 1;
-const BURST: u32 = u32::MAX;
+/// One unit per period, and so many at once: every decision admits, stores, and leaves a state that is still wanted when
+/// its key comes up again. Both count this rate exactly.
+const PERIOD: Duration = Duration::from_secs(30);
+const BURST: u32 = 150_000_000;
 /// Decisions per thread and round.
 const DECISIONS: usize = 400_000;
 const ROUNDS: usize = 21;
@@ -50,13 +50,13 @@ fn main() {
 }
 
 fn ours() -> Ours {
-    let rule = Rule::gcra(Quota::per_second(RATE).burst(BURST)).unwrap();
+    let rule = Rule::gcra(Quota::per(1, PERIOD).burst(BURST)).unwrap();
     RateLimiter::new(Policy::new("bench", [rule]).unwrap(), MemoryBackend::default())
 }
 
 fn theirs() -> Theirs {
     let burst = NonZeroU32::new(BURST).unwrap();
-    Governor::keyed(governor::Quota::per_second(NonZeroU32::new(RATE).unwrap()).allow_burst(burst))
+    Governor::keyed(governor::Quota::with_period(PERIOD).unwrap().allow_burst(burst))
 }
 
 fn check_ours(limiter: &Ours, order: &[&String]) {

@@ -105,7 +105,7 @@ impl<S: Store> RateLimiter<S> {
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreUnavailableError>> + Send {
         let later = move || async move { self.decide(&self.consume(key, cost)).await };
-        Check { limiter: self, key, cost, later, call: None }
+        Check { limiter: self, key, cost, later: Some(later), call: None }
     }
 
     /// What [`check`](Self::check) would answer. Nothing changes.

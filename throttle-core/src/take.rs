@@ -89,7 +89,8 @@ mod tests {
             let policy = Policy::new("p", [rule]).unwrap();
             let action = Action::consume(&policy, "k").with_cost(cost).with_max_wait(Duration::from_micros(wait));
             let Some(take) = Take::new(action) else {
-                return Ok(prop_assert!(action.is_hopeless() || rule.kernel().narrow_bucket().is_none()));
+                prop_assert!(action.is_hopeless() || rule.kernel().narrow_bucket().is_none());
+                return Ok(());
             };
             let (now, fraction) = (Timestamp::from_micros(now).unwrap(), fraction % denominator);
             let stored = StoredState::Bucket(BucketState { tat_micros: tat, fraction, denominator });

@@ -50,7 +50,15 @@ impl MemoryBackend {
         let (hasher, population) = (KeyHasher::default(), Arc::new(Population::at_most(config.max_keys)));
         let shard = |_| Shard(Mutex::new(Table::new(hasher.clone(), Arc::clone(&population))));
         let shards = (0..shard_count(config.max_keys)).map(shard).collect();
-        Self { inner: Arc::new(Inner { shards, hasher, population, clock: StoreClock::new(config.clock), next_swept: AtomicUsize::new(0) }) }
+        Self {
+            inner: Arc::new(Inner {
+                shards,
+                hasher,
+                population,
+                clock: StoreClock::new(config.clock),
+                next_swept: AtomicUsize::new(0),
+            }),
+        }
     }
 
     /// How many states are kept.

@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use throttle_core::{
-    Action, BaseErrorSet, Clock, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock,
+    Action, BaseErrorSet, Clock, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock, Take,
+    TakeOutcome,
 };
 
 pub use self::error::InjectedError;

@@ -8,8 +8,8 @@ use super::memory::Memory;
 use super::patience::Patience;
 use super::{CasError, CasOutcome, CasStore, Exchange};
 use crate::{
-    Action, BaseErrorSet, Outcome, PolicyName, Results, SetupError, StoreBackend, Take, TakeOutcome, storage_key,
-    storage_prefix, validate_prefix,
+    Action, BaseErrorSet, Outcome, PolicyName, Results, SetupError, StoreBackend, Take, TakeOutcome,
+    storage_key, storage_prefix, validate_prefix,
 };
 
 const PREFIX: &str = "throttle";
