@@ -104,7 +104,7 @@ fn bytes_per_key() {
     let before = resident_bytes();
     pollster::block_on(async {
         for key in 0..KEYS {
-            limiter.check(&format!("client-{key:09}")).await.unwrap();
+            let _ = limiter.check(&format!("client-{key:09}")).await.unwrap();
         }
     });
     let store = limiter.store().get_ref();

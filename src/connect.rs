@@ -51,7 +51,6 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
 
 #[cfg(feature = "memory")]
 fn memory(url: &str) -> Result<AnyStore, SetupError> {
-    use throttle_core::Guarded;
     use throttle_memory::{MemoryBackend, MemoryConfig};
 
     let settings = url.trim_start_matches("memory://");
@@ -63,16 +62,16 @@ fn memory(url: &str) -> Result<AnyStore, SetupError> {
         None if settings.is_empty() => MemoryConfig::default(),
         None => return Err(invalid("memory:// takes ?max_keys=N and nothing else")),
     };
-    Ok(AnyStore::new(Guarded::new(MemoryBackend::new(config))))
+    Ok(AnyStore::from(MemoryBackend::new(config)))
 }
 
 #[cfg(feature = "redis")]
 async fn redis(url: &str) -> Result<AnyStore, ConnectError> {
-    use throttle_core::{GroupCommit, Guarded};
+    use throttle_core::GroupCommit;
     use throttle_redis::{RedisBackend, RedisConfig};
 
     let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
-    Ok(AnyStore::new(Guarded::new(GroupCommit::new(backend))))
+    Ok(AnyStore::from(GroupCommit::new(backend)))
 }
 
 fn unknown(scheme: &str) -> SetupError {

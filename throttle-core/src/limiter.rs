@@ -219,6 +219,7 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
 
 /// What [`RateLimiter::take_up_to`] took.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "it may have taken fewer than were asked for"]
 pub struct Taken {
     units: u32,
     decision: Decision,
@@ -232,7 +233,6 @@ impl Taken {
     }
 
     /// The decision on the last unit: allowed if all were taken, else the denial of the first that was not.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }

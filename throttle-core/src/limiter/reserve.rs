@@ -62,7 +62,6 @@ pub struct Reservation<S: Store> {
 
 impl<S: Store> Reservation<S> {
     /// The decision that took the estimate.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }

@@ -126,6 +126,12 @@ macro_rules! store_operations {
             }
         }
 
+        impl std::fmt::Display for Operation {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
         /// A store as users call it. Sealed: every store is a [`StoreBackend`] behind [`Guarded`], so every failure is
         /// a [`StoreUnavailableError`](super::StoreUnavailableError).
         pub trait $Store: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
@@ -202,6 +208,12 @@ macro_rules! store_operations {
             /// Forgets which kind of store it is.
             pub fn new(store: impl $Store) -> Self {
                 Self(std::sync::Arc::new(store))
+            }
+        }
+
+        impl<B: $Backend> From<B> for $AnyStore {
+            fn from(backend: B) -> Self {
+                Self::new($Guarded::new(backend))
             }
         }
 
