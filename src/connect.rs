@@ -53,7 +53,7 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
 fn memory(url: &str) -> Result<AnyStore, SetupError> {
     use throttle_memory::{MemoryBackend, MemoryConfig};
 
-    let settings = url.trim_start_matches("memory://");
+    let settings = url.strip_prefix("memory://").unwrap_or_default();
     let config = match settings.strip_prefix("?max_keys=") {
         Some(number) => {
             let max_keys = number.parse().map_err(|_| invalid("max_keys is a whole number"))?;

@@ -28,12 +28,12 @@ use crate::{
 /// for.
 pub struct RateLimiter<S> {
     inner: Arc<Inner<S>>,
+    clock: Option<Arc<dyn Clock>>,
 }
 
 struct Inner<S> {
     store: S,
     policy: Policy,
-    clock: Option<Arc<dyn Clock>>,
 }
 
 impl<B: StoreBackend> RateLimiter<Guarded<B>> {
@@ -48,21 +48,14 @@ impl<S: Store> RateLimiter<S> {
     /// Limits by `policy` on a store that is guarded already, such as an [`AnyStore`](crate::AnyStore).
     #[must_use]
     pub fn on(policy: Policy, store: S) -> Self {
-        Self { inner: Arc::new(Inner { store, policy, clock: None }) }
+        Self { inner: Arc::new(Inner { store, policy }), clock: None }
     }
 
-    /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer.
+    /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer. Clones made
+    /// before keep to theirs.
     #[must_use]
-    pub fn with_clock(self, clock: impl Clock) -> Self
-    where
-        S: Clone,
-    {
-        let inner = Arc::try_unwrap(self.inner).unwrap_or_else(|shared| Inner {
-            store: shared.store.clone(),
-            policy: shared.policy.clone(),
-            clock: None,
-        });
-        Self { inner: Arc::new(Inner { clock: Some(Arc::new(clock)), ..inner }) }
+    pub fn with_clock(self, clock: impl Clock) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
     }
 
     /// What is limited.
@@ -192,18 +185,18 @@ impl<S: Store> RateLimiter<S> {
 
     #[inline]
     fn now(&self) -> Option<Timestamp> {
-        self.inner.clock.as_ref().map(|clock| clock.now())
+        self.clock.as_ref().map(|clock| clock.now())
     }
 
     /// The clock that waits are measured on.
     fn wait_clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
+        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
     }
 }
 
 impl<S> Clone for RateLimiter<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self { inner: Arc::clone(&self.inner), clock: self.clock.clone() }
     }
 }
 
@@ -212,7 +205,7 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
         f.debug_struct("RateLimiter")
             .field("policy", &self.inner.policy)
             .field("store", &self.inner.store)
-            .field("clock", &self.inner.clock)
+            .field("clock", &self.clock)
             .finish()
     }
 }
