@@ -34,7 +34,7 @@ async fn time_to_live(test: &str, action: &Action<'_>) -> i64 {
 
 #[tokio::test]
 async fn o_01_the_first_answer_is_exact_on_every_date() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o01").await;
     for (rule, left, reset) in
         [("gcra 10/s", 9, 100_000), ("gcra 100/min", 99, 600_000), ("gcra 7/min", 6, 8_571_429)]
@@ -56,7 +56,7 @@ async fn o_01_the_first_answer_is_exact_on_every_date() {
 
 #[tokio::test]
 async fn o_02_times_keep_their_last_digits() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o02").await;
     let policy = policy("p", "sliding_window_log 2/h");
     let now = Timestamp::from_micros(1_893_456_000_123_456).unwrap();
@@ -70,7 +70,7 @@ async fn o_02_times_keep_their_last_digits() {
 
 #[tokio::test]
 async fn o_10_to_o_20_every_key_expires_when_it_is_as_good_as_new() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "ttl").await;
     for (case, rule, cost, least, most) in [
         ("o_10", "token_bucket 3/s burst 1", 1, 334, 1_335),
@@ -104,7 +104,7 @@ async fn o_10_to_o_20_every_key_expires_when_it_is_as_good_as_new() {
 
 #[tokio::test]
 async fn o_10_a_bucket_of_one_limits() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o10").await;
     let policy = policy("p", "token_bucket 3/s burst 1");
     let action = Action::consume(&policy, "k");
@@ -115,7 +115,7 @@ async fn o_10_a_bucket_of_one_limits() {
 
 #[tokio::test]
 async fn o_13_o_14_o_16_a_steady_client_is_never_locked_out() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o13").await;
     let window = policy("window", "fixed_window 1 per 50ms");
     for _ in 0..40 {
@@ -137,7 +137,7 @@ async fn o_13_o_14_o_16_a_steady_client_is_never_locked_out() {
 
 #[tokio::test]
 async fn o_17_a_thousand_per_minute_counts_down() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o17").await;
     let policy = policy("p", "gcra 1000/min burst 1001");
     let now = Some(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
@@ -148,7 +148,7 @@ async fn o_17_a_thousand_per_minute_counts_down() {
 
 #[tokio::test]
 async fn o_19_ten_thousand_keys_go_by_themselves() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     let backend = common::backend(SERVER, "o19").await;
     let policy = policy("p", "gcra 1 per 100ms");
     let keys: Vec<_> = (0..10_000).map(|key| key.to_string()).collect();
@@ -164,7 +164,7 @@ async fn o_19_ten_thousand_keys_go_by_themselves() {
 
 #[tokio::test]
 async fn o_68_any_key_works_on_a_cluster() {
-    let Some(_) = common::server(CLUSTER) else { return };
+    common::server(CLUSTER);
     let backend = common::backend(CLUSTER, "o68").await;
     let policy = policy("p", "gcra 1/h");
     for key in ["a:b", "a{b}c", "{}x", "{", "}{", ""] {
@@ -205,9 +205,9 @@ async fn flushed_under_load(variable: &'static str, test: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_69_scripts_flushed_under_load_count_every_call_once() {
-    let Some(_) = common::server(SERVER) else { return };
+    common::server(SERVER);
     flushed_under_load(SERVER, "o69").await;
-    let Some(_) = common::server(CLUSTER) else { return };
+    common::server(CLUSTER);
     flushed_under_load(CLUSTER, "o69").await;
 }
 

@@ -1,10 +1,6 @@
 //! Where the servers of these tests are, and a way to look at them past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "test helpers fail by panicking, and say what they skip"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 pub(crate) mod own;
 
@@ -18,17 +14,9 @@ use throttle_core::{PolicyName, storage_key, storage_prefix};
 use throttle_redis::{RedisBackend, RedisConfig};
 use throttle_testkit::conformance::AnyError;
 
-/// The value of `variable`. Without it a test has nothing to test: it says so and passes, unless
-/// `THROTTLE_TEST_REQUIRE` names redis.
-pub(crate) fn server(variable: &str) -> Option<String> {
-    if let Ok(url) = std::env::var(variable) {
-        return Some(url);
-    }
-    let required = std::env::var("THROTTLE_TEST_REQUIRE").unwrap_or_default();
-    let required = required.split(',').any(|service| matches!(service.trim(), "redis" | "all"));
-    assert!(!required, "{variable} is not set, and THROTTLE_TEST_REQUIRE names redis");
-    eprintln!("skipped: {variable} is not set");
-    None
+/// The value of `variable`. Without it there is nothing to test, and the test fails: none passes because nothing ran.
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set: cargo xtask test starts Redis"))
 }
 
 /// The server that `variable` names, with a prefix of this run of `test`.
