@@ -3,6 +3,7 @@
 mod common;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use throttle_redis::RedisBackend;
 use throttle_testkit::Conformance;
@@ -20,6 +21,7 @@ fn suite(name: &'static str, variable: &'static str) -> Conformance<RedisBackend
         Ok(RedisBackend::connect(common::config_of(variable, name)?).await?)
     })
     .requires(variable)
+    .keeps_longer(|_| Duration::from_secs(1))
     .counts(move |_, policy| async move { common::count_keys(variable, name, &policy).await })
     .times_to_live(move |_, policy, key| async move {
         common::time_to_live(variable, name, &policy, &key).await
