@@ -246,7 +246,7 @@ async fn o_69_scripts_flushed_under_load_count_every_call_once() {
 
 #[tokio::test]
 async fn o_69_each_of_fifty_callers_after_a_flush_is_counted_once() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let policy = policy("p", "fixed_window 1000 per 24h");
     let now = Some(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
@@ -260,7 +260,7 @@ async fn o_69_each_of_fifty_callers_after_a_flush_is_counted_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_74_a_hot_key_takes_one_trip_each() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let limiter = std::sync::Arc::new(RateLimiter::new(
         policy("p", "fixed_window 1000 per 24h"),
         server.backend().await,
@@ -287,7 +287,7 @@ async fn o_74_a_hot_key_takes_one_trip_each() {
 
 #[tokio::test]
 async fn resets_leave_other_policies_alone_and_never_block() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let config = server.config().prefix("a*[b]?").unwrap();
     let backend = RedisBackend::connect(config).await.unwrap();
     let (mine, other) = (policy("p", "gcra 1/h"), policy("p.q", "gcra 1/h"));
@@ -313,7 +313,7 @@ async fn resets_leave_other_policies_alone_and_never_block() {
 
 #[tokio::test]
 async fn the_largest_log_is_decided() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let policy = policy("p", "sliding_window_log 65536 per 1h");
     let at = |step: u64| Some(Timestamp::from_micros(1_700_000_000_000_000 + step).unwrap());

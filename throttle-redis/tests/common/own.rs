@@ -16,12 +16,12 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// A server with more settings, as on its command line; nothing where these tests do not run.
-    pub(crate) async fn start(settings: &[&str]) -> Option<Self> {
+    /// A server with more settings, as on its command line.
+    pub(crate) async fn start(settings: &[&str]) -> Self {
         super::server("THROTTLE_TEST_REDIS_URL");
         let server = Self::spawn(free_port(), settings);
         server.answers().await;
-        Some(server)
+        server
     }
 
     /// The same on a certain port, not waiting for it.
