@@ -3,7 +3,7 @@
 use throttle_core::{AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 9] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -12,6 +12,7 @@ const SCHEMES: [(&str, &str); 8] = [
     ("unix", "redis"),
     ("postgres", "postgres"),
     ("etcd", "etcd"),
+    ("etcds", "etcd"),
 ];
 
 /// Connects to the store that `url` names.
@@ -19,6 +20,8 @@ const SCHEMES: [(&str, &str); 8] = [
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
+/// | `etcd://[user:password@]host[:2379][,host…]` | an etcd cluster | `etcd` |
+/// | `etcds://…` | the same, through TLS | `etcd` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -41,8 +44,16 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
     match scheme {
         #[cfg(feature = "memory")]
         "memory" => Ok(memory(rest)?),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url).await,
         _ => Err(unknown(scheme, rest).into()),
     }
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<AnyStore, ConnectError> {
+    let backend = throttle_etcd::EtcdBackend::connect(throttle_etcd::EtcdConfig::new(url)?).await?;
+    Ok(AnyStore::new(throttle_core::Guarded::new(backend)))
 }
 
 #[cfg(feature = "memory")]

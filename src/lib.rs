@@ -11,3 +11,9 @@ pub use self::connect::connect;
 pub mod memory {
     pub use throttle_memory::*;
 }
+
+/// etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use throttle_etcd::*;
+}

@@ -28,6 +28,8 @@ pub(super) struct Variant<B> {
     pub(super) cases: u32,
     pub(super) deadline: Duration,
     pub(super) own_clock: bool,
+    /// How much longer than it must a state may be stored that is to be stored so long.
+    pub(super) slack: fn(Duration) -> Duration,
     /// Whether failures are explored: made smaller, and noted.
     pub(super) explores: bool,
     pub(super) count: Option<Count<B>>,
@@ -58,6 +60,7 @@ impl<B: StoreBackend> Variant<B> {
             cases: 64,
             deadline: Duration::from_secs(60),
             own_clock: true,
+            slack: |_| Duration::ZERO,
             explores: true,
             count: None,
             time_to_live: None,

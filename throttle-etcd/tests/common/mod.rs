@@ -1,0 +1,89 @@
+//! Where the cluster of these tests is, and a way to look at it past the backend.
+#![allow(dead_code, reason = "each test program uses its part")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "test helpers fail by panicking, and say what they skip"
+)]
+
+pub(crate) mod own;
+
+use std::time::{Duration, Instant};
+
+use etcd_client::{Client, GetOptions};
+use throttle_core::{PolicyName, storage_key, storage_prefix};
+use throttle_etcd::{EtcdBackend, EtcdConfig};
+use throttle_testkit::conformance::AnyError;
+
+/// Names the environment variable that says where the cluster is.
+pub(crate) const URL: &str = "THROTTLE_TEST_ETCD_URL";
+
+/// The value of [`URL`]. Without it a test has nothing to test: it says so and passes, unless `THROTTLE_TEST_REQUIRE`
+/// names etcd.
+pub(crate) fn url() -> Option<String> {
+    if let Ok(url) = std::env::var(URL) {
+        return Some(url);
+    }
+    let required = std::env::var("THROTTLE_TEST_REQUIRE").unwrap_or_default();
+    let required = required.split(',').any(|service| matches!(service.trim(), "etcd" | "all"));
+    assert!(!required, "{URL} is not set, and THROTTLE_TEST_REQUIRE names etcd");
+    eprintln!("skipped: {URL} is not set");
+    None
+}
+
+pub(crate) fn prefix(test: &str) -> String {
+    format!("{test}-{}", std::process::id())
+}
+
+/// The cluster, with a prefix of this run of `test`. Two cores, shared by many servers and tests: what is not about
+/// deadlines waits longer.
+pub(crate) fn config(test: &str) -> Result<EtcdConfig, AnyError> {
+    let config = EtcdConfig::new(&std::env::var(URL)?)?.prefix(&prefix(test))?;
+    let long = Duration::from_secs(10);
+    Ok(config.response_deadline(long)?.connect_deadline(long)?.contention_deadline(long)?)
+}
+
+/// A backend whose keys are those of one test; none where there is no cluster.
+pub(crate) async fn backend(test: &str) -> Option<EtcdBackend> {
+    url()?;
+    Some(EtcdBackend::connect(config(test).unwrap()).await.unwrap())
+}
+
+/// A plain client of the cluster.
+pub(crate) async fn client() -> Result<Client, AnyError> {
+    let url = std::env::var(URL)?;
+    let members = url.strip_prefix("etcd://").ok_or("not etcd://")?;
+    Ok(Client::connect(members.split(',').collect::<Vec<_>>(), None).await?)
+}
+
+/// How many keys of `policy` there are.
+pub(crate) async fn count_keys(test: &str, policy: &PolicyName) -> Result<u64, AnyError> {
+    let prefix = storage_prefix(&prefix(test), policy);
+    let options = GetOptions::new().with_prefix().with_count_only();
+    Ok(client().await?.get(prefix, Some(options)).await?.count().try_into()?)
+}
+
+/// How long the state of a key will still be stored, at most: the server tells whole seconds, rounded down.
+pub(crate) async fn time_to_live(
+    test: &str,
+    policy: &PolicyName,
+    key: &str,
+) -> Result<Option<Duration>, AnyError> {
+    let mut client = client().await?;
+    let value = client.get(storage_key(&prefix(test), policy, key), None).await?;
+    let Some(lease) = value.kvs().first().map(etcd_client::KeyValue::lease) else { return Ok(None) };
+    if lease == 0 {
+        return Err("a key without a lease".into());
+    }
+    let left = client.lease_time_to_live(lease, None).await?.ttl();
+    Ok(Some(Duration::from_secs(u64::try_from(left)? + 1)))
+}
+
+/// Waits until something holds, and fails if that takes too long.
+pub(crate) async fn until(what: &str, patience: Duration, mut holds: impl AsyncFnMut() -> bool) {
+    let since = Instant::now();
+    while !holds().await {
+        assert!(since.elapsed() < patience, "{what} takes longer than {patience:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
