@@ -43,7 +43,7 @@ fn main() {
 }
 
 fn policy() -> Policy {
-    Policy::new("bench", [Rule::gcra(Quota::per_second(1_000_000)).unwrap()]).unwrap()
+    Policy::new("bench", [Rule::fixed_window(Quota::per_day(1_000_000_000)).unwrap()]).unwrap()
 }
 
 /// Each caller goes its own way through the keys.

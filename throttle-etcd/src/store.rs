@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, DeleteOptions, GetOptions, KvClient, TxnResponse};
+use etcd_client::{Client, DeleteOptions, GetOptions, KvClient, Txn, TxnResponse};
 use futures_util::future::{join, join_all, try_join_all};
 use throttle_core::{CasOutcome, CasStore, Clock, Exchange, Results, Timestamp, Versioned};
 
@@ -106,23 +106,23 @@ impl EtcdStore {
 
     async fn commit(&self, leased: &[txn::Leased<'_>]) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
         if let [one] = leased {
-            let response = self.transact(Repeat::Never, txn::exchange(one)).await?;
+            let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
             return Ok(vec![txn::outcome(&response, one.1)?]);
         }
-        let response = self.transact(Repeat::Never, txn::exchanges(leased)).await?;
+        let response = self.transact(Repeat::Never, || txn::exchanges(leased)).await?;
         txn::outcomes(&response, leased)
     }
 
-    async fn transact(&self, repeat: Repeat, txn: etcd_client::Txn) -> Result<TxnResponse, EtcdError> {
+    async fn transact(&self, repeat: Repeat, txn: impl Fn() -> Txn) -> Result<TxnResponse, EtcdError> {
         let request = |client| {
-            let txn = txn.clone();
+            let txn = txn();
             async move { kv(&client).txn(txn).await }
         };
         self.connection.send(repeat, request).await
     }
 
     async fn read(&self, keys: &[&str]) -> Result<Vec<Option<Versioned<Revision>>>, EtcdError> {
-        let response = self.transact(Repeat::Freely, txn::reads(keys)).await?;
+        let response = self.transact(Repeat::Freely, || txn::reads(keys)).await?;
         txn::values(&response, keys.len())
     }
 
@@ -195,8 +195,9 @@ impl CasStore for EtcdStore {
         for chunk in txn::chunks(exchanges, most, |exchange| exchange.key.len() * 3 + exchange.value.len()) {
             outcomes.extend(for_each(self.exchange(chunk).await, chunk.len()));
         }
+        // A key that is gone has expired: nobody else changes it.
         let conflicts = exchanges.iter().zip(&outcomes);
-        let conflicts = conflicts.filter(|(_, outcome)| matches!(outcome, Ok(CasOutcome::Conflict(_))));
+        let conflicts = conflicts.filter(|(_, outcome)| matches!(outcome, Ok(CasOutcome::Conflict(Some(_)))));
         self.contended.note(conflicts.map(|(exchange, _)| exchange.key));
         outcomes
     }
