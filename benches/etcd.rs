@@ -2,7 +2,13 @@
 //!
 //! Takes the cluster that `THROTTLE_TEST_ETCD_URL` names: `cargo xtask services up etcd`.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::float_arithmetic, clippy::cast_precision_loss, reason = "a bench")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::float_arithmetic,
+    clippy::cast_precision_loss,
+    reason = "a bench"
+)]
 
 use std::time::{Duration, Instant};
 

@@ -52,10 +52,9 @@ impl EtcdBackend {
     /// [`ConnectError::Setup`] if the certificates are not usable.
     pub async fn connect(config: EtcdConfig) -> Result<Self, ConnectError> {
         let settings = config.settings.clone();
-        connection::check(&config).await.map_err(|error| SetupError::Setting {
-            setting: "tls",
-            reason: error.to_string(),
-        })?;
+        connection::check(&config)
+            .await
+            .map_err(|error| SetupError::Setting { setting: "tls", reason: error.to_string() })?;
         let store = Arc::new(EtcdStore::new(config));
         let unavailable = |error: EtcdError| StoreUnavailableError::on_connect(NAME, error);
         store.connect(settings.connect_deadline).await.map_err(unavailable)?;
@@ -105,7 +104,8 @@ impl StoreBackend for EtcdBackend {
         let groups = used.into_iter().map(async |lane| {
             let mine = lanes.iter().zip(actions).enumerate();
             let mine = mine.filter(|(_, (of, _))| std::ptr::eq(**of, lane));
-            let (places, actions): (Vec<_>, Vec<_>) = mine.map(|(place, (_, action))| (place, *action)).unzip();
+            let (places, actions): (Vec<_>, Vec<_>) =
+                mine.map(|(place, (_, action))| (place, *action)).unzip();
             places.into_iter().zip(lane.decide_many(&actions).await).collect::<Vec<_>>()
         });
         let mut outcomes: Vec<_> = join_all(groups).await.into_iter().flatten().collect();

@@ -241,7 +241,8 @@ impl Tls {
 
 impl Login {
     fn parse(text: &str) -> Result<Self, SetupError> {
-        let (user, password) = text.split_once(':').ok_or_else(|| url("a password is missing: user:password@"))?;
+        let (user, password) =
+            text.split_once(':').ok_or_else(|| url("a password is missing: user:password@"))?;
         let decode = |text| {
             let text = percent_decode_str(text).decode_utf8();
             text.map(String::from).map_err(|_| url("user or password are no UTF-8"))
@@ -280,8 +281,13 @@ fn address(host: &str) -> Result<String, SetupError> {
 }
 
 fn pem_of(name: &'static str, what: &str, pem: &[u8]) -> Result<Vec<u8>, SetupError> {
-    let is_pem = std::str::from_utf8(pem).is_ok_and(|text| text.contains("-----BEGIN ") && text.contains(what));
-    if is_pem { Ok(pem.to_vec()) } else { Err(setting(name, &format!("expected PEM with -----BEGIN … {what}"))) }
+    let is_pem =
+        std::str::from_utf8(pem).is_ok_and(|text| text.contains("-----BEGIN ") && text.contains(what));
+    if is_pem {
+        Ok(pem.to_vec())
+    } else {
+        Err(setting(name, &format!("expected PEM with -----BEGIN … {what}")))
+    }
 }
 
 fn unknown_scheme() -> SetupError {
@@ -369,7 +375,9 @@ mod tests {
 
     #[test]
     fn no_secret_is_in_debug() {
-        let tls = Tls::new().identity(b"-----BEGIN CERTIFICATE-----", b"-----BEGIN PRIVATE KEY-----secret").unwrap();
+        let tls = Tls::new()
+            .identity(b"-----BEGIN CERTIFICATE-----", b"-----BEGIN PRIVATE KEY-----secret")
+            .unwrap();
         let config = EtcdConfig::new("etcds://u:secret@h").unwrap().tls(tls).unwrap();
         let text = format!("{config:?}");
         assert!(text.contains("h:2379") && !text.contains("secret"), "{text}");

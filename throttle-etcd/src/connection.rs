@@ -50,7 +50,11 @@ impl Connection {
     ///
     /// Connecting to a member for the first time has the connect deadline on top. Dropped, the request may be carried
     /// out or not.
-    pub(crate) async fn send<F, T>(&self, repeat: Repeat, request: impl Fn(Client) -> F) -> Result<T, EtcdError>
+    pub(crate) async fn send<F, T>(
+        &self,
+        repeat: Repeat,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError>
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {

@@ -204,7 +204,8 @@ impl BaseErrorSet for EtcdError {
     fn samples() -> Vec<Self> {
         let connect = Status::from_error(Box::new(ConnectError("refused".into())));
         let lost = Status::from_error("connection reset".into());
-        let mut samples: Vec<_> = ANSWERS.iter().map(|(code, name)| classify(Status::new(*code, *name).into())).collect();
+        let mut samples: Vec<_> =
+            ANSWERS.iter().map(|(code, name)| classify(Status::new(*code, *name).into())).collect();
         samples.extend([connect, lost].map(|status| classify(status.into())));
         samples.push(Self::NoConnectionInTime);
         samples.push(Self::NoAnswerInTime);
@@ -245,7 +246,9 @@ mod tests {
     #[test]
     fn answers_are_told_apart_by_code_and_name() {
         use Effect::{NotApplied, Unknown};
-        use ErrorKind::{Bug, Corrupt, Misconfigured, NotReady, Overloaded, StorageFull, Timeout, Unauthorized};
+        use ErrorKind::{
+            Bug, Corrupt, Misconfigured, NotReady, Overloaded, StorageFull, Timeout, Unauthorized,
+        };
         let expected = [
             (Timeout, Unknown),
             (NotReady, NotApplied),

@@ -70,9 +70,12 @@ impl Lanes {
         if !contended.is_any() {
             return vec![&self.calm; actions.len()];
         }
-        let name = |action: &Action<'_>| storage_key(self.store().prefix(), action.policy().name(), action.key());
+        let name =
+            |action: &Action<'_>| storage_key(self.store().prefix(), action.policy().name(), action.key());
         let names: Vec<_> = actions.iter().map(name).collect();
-        let lane = |(name, is_contended): (&String, bool)| if is_contended { self.contended(name) } else { &self.calm };
+        let lane = |(name, is_contended): (&String, bool)| {
+            if is_contended { self.contended(name) } else { &self.calm }
+        };
         names.iter().zip(contended.are(&names)).map(lane).collect()
     }
 

@@ -115,7 +115,10 @@ impl Leases {
                     answer => answer.map(drop),
                 }
             };
-            connection.send(Repeat::Freely, request).await.map_err(|error| EtcdError::NoLease(Box::new(error)))
+            connection
+                .send(Repeat::Freely, request)
+                .await
+                .map_err(|error| EtcdError::NoLease(Box::new(error)))
         };
         slot.granted.get_or_try_init(grant).await.copied()
     }

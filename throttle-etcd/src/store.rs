@@ -95,7 +95,8 @@ impl EtcdStore {
         };
         let leases: Vec<Lease> = all.iter().map(choose).collect();
         try_join_all(leases.iter().map(|lease| self.leases.get(lease, &self.connection))).await?;
-        let leased: Vec<_> = all.iter().zip(&leases).map(|(exchange, lease)| (exchange, lease.id())).collect();
+        let leased: Vec<_> =
+            all.iter().zip(&leases).map(|(exchange, lease)| (exchange, lease.id())).collect();
         let ahead = join_all(leases.iter().map(|lease| self.leases.get_ahead(lease, &self.connection)));
         let (outcomes, _) = join(self.commit(&leased), ahead).await;
         if let Err(EtcdError::LeaseGone(_)) = outcomes {

@@ -12,6 +12,8 @@ fn main() -> ExitCode {
         .requires(common::URL)
         .keeps_longer(expiry_slack)
         .counts(|_, policy| async move { common::count_keys("conformance", &policy).await })
-        .times_to_live(|_, policy, key| async move { common::time_to_live("conformance", &policy, &key).await })
+        .times_to_live(
+            |_, policy, key| async move { common::time_to_live("conformance", &policy, &key).await },
+        )
         .run()
 }

@@ -12,8 +12,8 @@ use common::own::Own;
 use common::until;
 use etcd_client::Client;
 use futures_util::future::join_all;
-use throttle_core::{Action, Policy, Quota, Rule, StoreBackend, SystemClock, storage_key};
 use throttle_core::Clock;
+use throttle_core::{Action, Policy, Quota, Rule, StoreBackend, SystemClock, storage_key};
 use throttle_etcd::{EtcdBackend, expiry_slack};
 
 async fn revision(client: &mut Client) -> i64 {

@@ -1,6 +1,11 @@
 //! Every way in which etcd fails, provoked on one.
 
-#![expect(clippy::panic, clippy::unwrap_used, clippy::indexing_slicing, reason = "test helpers fail by panicking")]
+#![expect(
+    clippy::panic,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "test helpers fail by panicking"
+)]
 
 mod common;
 
@@ -217,7 +222,11 @@ async fn batches_are_cut_to_what_the_server_takes() {
     let batch: Vec<_> = keys.iter().map(|key| Action::consume(&policy, key)).collect();
     for outcome in own.backend().await.decide_many(&batch).await {
         let error = outcome.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Misconfigured, Effect::NotApplied), "{error:?}");
+        assert_eq!(
+            (error.kind(), error.effect()),
+            (ErrorKind::Misconfigured, Effect::NotApplied),
+            "{error:?}"
+        );
     }
     let right = EtcdBackend::connect(own.patient().max_txn_ops(4).unwrap()).await.unwrap();
     for _ in 0..2 {
@@ -310,7 +319,8 @@ async fn tls_with_certificates_of_ones_own() {
         let error = connect_error(config().tls(tls).unwrap()).await;
         assert_eq!(error.0, ErrorKind::Connection);
     }
-    let broken = Tls::new().authorities(b"-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----").unwrap();
+    let broken =
+        Tls::new().authorities(b"-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----").unwrap();
     let error = EtcdBackend::connect(config().tls(broken).unwrap()).await.unwrap_err();
     assert!(matches!(error, ConnectError::Setup(_) | ConnectError::Unavailable(_)), "{error:?}");
     let _ = std::fs::remove_dir_all(&dir);

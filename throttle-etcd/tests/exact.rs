@@ -115,7 +115,10 @@ async fn a_contended_key_does_not_starve_others() {
     is_over.store(true, Ordering::Relaxed);
     let asked: Vec<u32> = join_all(busy).await.into_iter().map(|asked| asked.unwrap()).collect();
     waits.sort_unstable();
-    println!("calm keys wait {:?} in the middle, {:?} at most; the hot key was decided {asked:?} times", waits[100], waits[199]);
+    println!(
+        "calm keys wait {:?} in the middle, {:?} at most; the hot key was decided {asked:?} times",
+        waits[100], waits[199]
+    );
     assert!(asked.iter().all(|asked| *asked > 10), "{asked:?}");
     // One exchange of one key: nowhere near what an exchange of the hot key may take.
     assert!(waits[150] < Duration::from_millis(250), "{:?}", waits[150]);
@@ -129,9 +132,15 @@ async fn clocks_apart_admit_nothing_extra() {
     }
     let prefix = common::prefix("apart");
     let start = SystemClock.now();
-    for (name, rule) in [("bucket", "gcra 1/s burst 10"), ("window", "fixed_window 10 per 10s"), ("sliding", "sliding_window 10 per 10s"), ("log", "sliding_window_log 10 per 10s")] {
+    for (name, rule) in [
+        ("bucket", "gcra 1/s burst 10"),
+        ("window", "fixed_window 10 per 10s"),
+        ("sliding", "sliding_window 10 per 10s"),
+        ("log", "sliding_window_log 10 per 10s"),
+    ] {
         let policy = Policy::new(name, [Rule::from_str(rule).unwrap()]).unwrap();
-        let (ahead, behind) = (ManualClock::new(start.saturating_add(Duration::from_secs(1))), ManualClock::new(start));
+        let (ahead, behind) =
+            (ManualClock::new(start.saturating_add(Duration::from_secs(1))), ManualClock::new(start));
         let fast = EtcdBackend::connect(patient(&prefix).clock(ahead.clone())).await.unwrap();
         let slow = EtcdBackend::connect(patient(&prefix).clock(behind.clone())).await.unwrap();
         let mut admitted = 0;

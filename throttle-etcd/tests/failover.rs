@@ -79,10 +79,14 @@ impl Load {
         })
         .await;
         let used = u64::from(LIMIT - throttle_core::Decision::of(&all, &left.unwrap(), 0).remaining());
-        let (admitted, unknown) = (self.admitted.load(Ordering::Relaxed), self.unknown.load(Ordering::Relaxed));
+        let (admitted, unknown) =
+            (self.admitted.load(Ordering::Relaxed), self.unknown.load(Ordering::Relaxed));
         println!("{used} used: {admitted} admitted, {unknown} unknown");
         assert!(admitted > 1_000, "{admitted} admitted");
-        assert!((admitted..=admitted + unknown).contains(&used), "{used} used: {admitted} admitted, {unknown} unknown");
+        assert!(
+            (admitted..=admitted + unknown).contains(&used),
+            "{used} used: {admitted} admitted, {unknown} unknown"
+        );
     }
 }
 
@@ -132,7 +136,8 @@ async fn each_member_dies_and_comes_back() {
             load.succeeds_after(Instant::now() + Duration::from_millis(500)).await;
             own.restart(member);
             until("the member's return", Duration::from_secs(20), async || {
-                own.leader().await.is_some() && tokio::net::TcpStream::connect(&own.addresses()[member]).await.is_ok()
+                own.leader().await.is_some()
+                    && tokio::net::TcpStream::connect(&own.addresses()[member]).await.is_ok()
             })
             .await;
             load.succeeds_after(Instant::now() + Duration::from_secs(2)).await;

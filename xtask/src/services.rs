@@ -26,6 +26,7 @@ pub(crate) use self::env::Variables;
 pub(crate) use self::guard::Guard;
 use self::lifecycle::State;
 use self::packages::Package;
+pub(crate) use self::packages::ensure_for_builds;
 use self::site::Site;
 use crate::flags::Action;
 use crate::util::{self, Result};

@@ -1,5 +1,7 @@
 //! Clusters of a test's own, to break.
 
+#![allow(clippy::indexing_slicing, reason = "test helpers fail by panicking")]
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
