@@ -5,6 +5,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::float_arithmetic,
     clippy::cast_precision_loss,
     reason = "a bench"

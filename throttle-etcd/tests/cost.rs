@@ -1,6 +1,6 @@
 //! What decisions cost etcd: revisions and leases, counted on the server.
 
-#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "test helpers fail by panicking")]
+#![expect(clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod common;
 

@@ -1,11 +1,6 @@
 //! Every way in which etcd fails, provoked on one.
 
-#![expect(
-    clippy::panic,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "test helpers fail by panicking"
-)]
+#![expect(clippy::panic, clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod common;
 
@@ -281,7 +276,7 @@ async fn foreign_values_are_corrupt_and_left_alone() {
     let policy = policy();
     let actions = ["good", "foreign"].map(|key| Action::consume(&policy, key));
     let outcomes = backend.decide_many(&actions).await;
-    assert!(outcomes[0].is_ok());
+    assert_eq!(outcomes[0].as_ref().unwrap().granted(), 1);
     let error = outcomes[1].as_ref().unwrap_err();
     assert_eq!((error.kind(), error.effect()), (ErrorKind::Corrupt, Effect::NotApplied));
     assert_eq!(client.get(&*name, None).await.unwrap().kvs()[0].value(), b"42");
@@ -317,7 +312,8 @@ async fn tls_with_certificates_of_ones_own() {
     recovers(&backend.unwrap(), Duration::from_secs(10)).await;
     for tls in [Tls::new(), trusting()] {
         let error = connect_error(config().tls(tls).unwrap()).await;
-        assert_eq!(error.0, ErrorKind::Connection);
+        // A certificate that is missed is missed after the handshake, again and again until the deadline.
+        assert!(matches!(error.0, ErrorKind::Connection | ErrorKind::Timeout), "{error:?}");
     }
     let broken =
         Tls::new().authorities(b"-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----").unwrap();
