@@ -61,7 +61,7 @@ impl EtcdBackend {
         if let Some(tolerance) = settings.skew_tolerance {
             skew::warn(&store, tolerance).await.map_err(unavailable)?;
         }
-        Ok(Self { lanes: Arc::new(Lanes::new(&store, &settings)), store })
+        Ok(Self { lanes: Arc::new(Lanes::new(&store, &settings)?), store })
     }
 
     /// How far the clocks of other processes are from this one's: the largest difference that is certain, among the

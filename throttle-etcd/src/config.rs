@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 use percent_encoding::percent_decode_str;
-use throttle_core::{Clock, SetupError, SystemClock};
+use throttle_core::{Clock, SetupError, SystemClock, validate_prefix};
 
 const DEFAULT_PORT: u16 = 2_379;
 
@@ -91,12 +91,9 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is empty, longer than 64 bytes, or could make two keys one: with `:1:` in it or `:1`
-    /// at its end.
+    /// Those of [`validate_prefix`].
     pub fn prefix(mut self, prefix: &str) -> Result<Self, SetupError> {
-        if prefix.is_empty() || prefix.len() > 64 || prefix.contains(":1:") || prefix.ends_with(":1") {
-            return Err(setting("prefix", "use 1 to 64 bytes, without ':1:' and a final ':1'"));
-        }
+        validate_prefix(prefix)?;
         prefix.clone_into(&mut self.settings.prefix);
         Ok(self)
     }

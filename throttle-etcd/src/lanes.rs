@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lru::LruCache;
 use parking_lot::Mutex;
-use throttle_core::{Action, CasBackend, GroupCommit, storage_key};
+use throttle_core::{Action, CasBackend, GroupCommit, SetupError, storage_key};
 use tokio::time::Instant;
 
 use crate::config::Settings;
@@ -36,19 +36,20 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn new(store: &Arc<EtcdStore>, settings: &Settings) -> Self {
-        let lane = |keys| {
+    pub(crate) fn new(store: &Arc<EtcdStore>, settings: &Settings) -> Result<Self, SetupError> {
+        let lane = |keys| -> Result<Lane, SetupError> {
             let backend = CasBackend::new(Arc::clone(store))
-                .with_prefix(&settings.prefix)
+                .with_prefix(&settings.prefix)?
                 .with_deadline(settings.contention_deadline)
                 .remember(keys);
-            GroupCommit::new(backend).with_max_batch(settings.max_txn_ops.saturating_sub(1))
+            Ok(GroupCommit::new(backend).with_max_batch(settings.max_txn_ops.saturating_sub(1)))
         };
-        Self {
-            calm: lane(settings.remembered_keys),
-            contended: (0..CONTENDED).map(|_| lane(settings.remembered_keys.min(KNOWN.get()))).collect(),
+        let few = settings.remembered_keys.min(KNOWN.get());
+        Ok(Self {
+            calm: lane(settings.remembered_keys)?,
+            contended: (0..CONTENDED).map(|_| lane(few)).collect::<Result<_, _>>()?,
             hasher: RandomState::new(),
-        }
+        })
     }
 
     pub(crate) const fn calm(&self) -> &Lane {

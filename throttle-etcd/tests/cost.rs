@@ -36,7 +36,7 @@ async fn consume(backend: &EtcdBackend, policy: &Policy, key: &str) {
 /// 1,000 hits in one window: one lease; a revision for each hit that comes alone, one for all that come together.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_86_a_thousand_hits_take_one_lease() {
-    let Some(own) = Own::start(&[]).await else { return };
+    let own = Own::start(&[]).await;
     let (backend, mut client, policy) = (own.backend().await, own.client().await, hour());
     let before = revision(&mut client).await;
     for _ in 0..500 {
@@ -61,7 +61,7 @@ fn micros_to_the_hour() -> u64 {
 /// What is denied, peeked at or hopeless costs no revision and no lease.
 #[tokio::test]
 async fn what_changes_nothing_costs_nothing() {
-    let Some(own) = Own::start(&[]).await else { return };
+    let own = Own::start(&[]).await;
     let (backend, mut client) = (own.backend().await, own.client().await);
     let policy = Policy::new("p", [Rule::from_str("fixed_window 1/h").unwrap()]).unwrap();
     consume(&backend, &policy, "key").await;
@@ -79,7 +79,7 @@ async fn what_changes_nothing_costs_nothing() {
 /// Many keys share leases: as many as there are slots in a time to live, however many keys there are.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn leases_are_shared_by_slot_and_keys_by_transaction() {
-    let Some(own) = Own::start(&[]).await else { return };
+    let own = Own::start(&[]).await;
     let (backend, mut client) = (own.backend().await, own.client().await);
     let policy = Policy::new("p", [Rule::from_str("sliding_window_log 1000/m").unwrap()]).unwrap();
     let keys: Vec<_> = (0..1_000).map(|key| key.to_string()).collect();
@@ -101,7 +101,7 @@ async fn leases_are_shared_by_slot_and_keys_by_transaction() {
 /// What a process leaves when it dies goes by itself, leases and all.
 #[tokio::test]
 async fn nothing_is_left_of_a_process_that_died() {
-    let Some(own) = Own::start(&[]).await else { return };
+    let own = Own::start(&[]).await;
     let (backend, mut client) = (own.backend().await, own.client().await);
     let policy = Policy::new("p", [Rule::from_str("gcra 10/s burst 10").unwrap()]).unwrap();
     for _ in 0..30 {
@@ -120,7 +120,7 @@ async fn nothing_is_left_of_a_process_that_died() {
 /// The leases of one process for one slot: one, though many ask for it at once and give up.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn callers_that_give_up_leave_no_lease_behind() {
-    let Some(own) = Own::start(&[]).await else { return };
+    let own = Own::start(&[]).await;
     let (backend, mut client, policy) = (own.backend().await, own.client().await, hour());
     for nth in 0..50_u64 {
         let key = nth.to_string();

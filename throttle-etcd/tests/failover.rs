@@ -105,7 +105,7 @@ async fn under_load(own: &mut Own, first: usize, story: impl AsyncFnOnce(&mut Ow
 /// The election timeout of etcd is 1 s, and may be drawn up to 2 s.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_leader_dies_and_comes_back() {
-    let Some(mut own) = Own::cluster(3, &[]).await else { return };
+    let mut own = Own::cluster(3, &[]).await;
     let leader = own.leader().await.unwrap();
     under_load(&mut own, leader, async |own, load| {
         own.kill(leader);
@@ -129,7 +129,7 @@ async fn the_leader_dies_and_comes_back() {
 /// Each in turn, so also the one that is asked: those of its calls that were under way are lost, no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_member_dies_and_comes_back() {
-    let Some(mut own) = Own::cluster(3, &[]).await else { return };
+    let mut own = Own::cluster(3, &[]).await;
     under_load(&mut own, 0, async |own, load| {
         for member in 0..3 {
             own.kill(member);
@@ -149,7 +149,7 @@ async fn each_member_dies_and_comes_back() {
 /// A member that hangs, with its connections open, is left after one deadline.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_hangs_is_left() {
-    let Some(mut own) = Own::cluster(3, &[]).await else { return };
+    let mut own = Own::cluster(3, &[]).await;
     let hangs = (own.leader().await.unwrap() + 1) % 3;
     under_load(&mut own, hangs, async |own, load| {
         own.signal(hangs, "-STOP");

@@ -1,10 +1,6 @@
 //! Where the cluster of these tests is, and a way to look at it past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "test helpers fail by panicking, and say what they skip"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "test helpers fail by panicking")]
 
 pub(crate) mod own;
 
@@ -12,23 +8,15 @@ use std::time::{Duration, Instant};
 
 use etcd_client::{Client, GetOptions};
 use throttle_core::{PolicyName, storage_key, storage_prefix};
-use throttle_etcd::{EtcdBackend, EtcdConfig};
+use throttle_etcd::EtcdConfig;
 use throttle_testkit::conformance::AnyError;
 
 /// Names the environment variable that says where the cluster is.
 pub(crate) const URL: &str = "THROTTLE_TEST_ETCD_URL";
 
-/// The value of [`URL`]. Without it a test has nothing to test: it says so and passes, unless `THROTTLE_TEST_REQUIRE`
-/// names etcd.
-pub(crate) fn url() -> Option<String> {
-    if let Ok(url) = std::env::var(URL) {
-        return Some(url);
-    }
-    let required = std::env::var("THROTTLE_TEST_REQUIRE").unwrap_or_default();
-    let required = required.split(',').any(|service| matches!(service.trim(), "etcd" | "all"));
-    assert!(!required, "{URL} is not set, and THROTTLE_TEST_REQUIRE names etcd");
-    eprintln!("skipped: {URL} is not set");
-    None
+/// The value of [`URL`]. Without it there is nothing to test, and the test fails: none passes because nothing ran.
+pub(crate) fn url() -> String {
+    std::env::var(URL).unwrap_or_else(|_| panic!("{URL} is not set: cargo xtask test starts etcd"))
 }
 
 pub(crate) fn prefix(test: &str) -> String {
@@ -41,12 +29,6 @@ pub(crate) fn config(test: &str) -> Result<EtcdConfig, AnyError> {
     let config = EtcdConfig::new(&std::env::var(URL)?)?.prefix(&prefix(test))?;
     let long = Duration::from_secs(10);
     Ok(config.response_deadline(long)?.connect_deadline(long)?.contention_deadline(long)?)
-}
-
-/// A backend whose keys are those of one test; none where there is no cluster.
-pub(crate) async fn backend(test: &str) -> Option<EtcdBackend> {
-    url()?;
-    Some(EtcdBackend::connect(config(test).unwrap()).await.unwrap())
 }
 
 /// A plain client of the cluster.

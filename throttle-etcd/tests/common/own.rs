@@ -24,20 +24,20 @@ pub(crate) struct Member {
 }
 
 impl Own {
-    /// One member with more settings, as on its command line; nothing where these tests do not run.
-    pub(crate) async fn start(settings: &[&str]) -> Option<Self> {
+    /// One member with more settings, as on its command line. Fails where these tests are not to run.
+    pub(crate) async fn start(settings: &[&str]) -> Self {
         Self::cluster(1, settings).await
     }
 
-    pub(crate) async fn cluster(members: usize, settings: &[&str]) -> Option<Self> {
-        let own = Self::spawn(members, settings)?;
+    pub(crate) async fn cluster(members: usize, settings: &[&str]) -> Self {
+        let own = Self::spawn(members, settings);
         own.answers().await;
-        Some(own)
+        own
     }
 
     /// The same, not waiting for it.
-    pub(crate) fn spawn(members: usize, settings: &[&str]) -> Option<Self> {
-        super::url()?;
+    pub(crate) fn spawn(members: usize, settings: &[&str]) -> Self {
+        super::url();
         let scheme = if settings.contains(&"--cert-file") { "https" } else { "http" };
         let ports: Vec<_> = (0..members).map(|_| (free_port(), free_port())).collect();
         let name = |port: u16| format!("own-{port}");
@@ -59,7 +59,7 @@ impl Own {
         };
         let mut own = Self { members: ports.iter().map(start).collect(), scheme };
         (0..members).for_each(|at| own.restart(at));
-        Some(own)
+        own
     }
 
     async fn answers(&self) {

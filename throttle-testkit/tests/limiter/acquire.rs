@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use throttle_core::Clock;
 
-use super::{Bench, MICRO, SECOND, settle};
+use super::{Bench, MICRO, SECOND, settle, soon};
 
 #[tokio::test]
 async fn a_free_unit_is_granted_without_waiting() {
     let bench = Bench::of("gcra 1/s");
-    assert!(bench.limiter.acquire("key", Duration::ZERO).await.unwrap().is_allowed());
+    assert!(soon(bench.limiter.acquire("key", Duration::ZERO)).await.unwrap().is_allowed());
     assert_eq!((bench.asked(), bench.clock.sleeping()), (1, 0));
 }
 
 #[tokio::test]
 async fn waits_exactly_until_the_unit_is_there() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;
     assert_eq!(bench.clock.until_next(), Some(SECOND));
@@ -31,7 +31,7 @@ async fn waits_exactly_until_the_unit_is_there() {
 #[tokio::test]
 async fn waits_exactly_as_long_as_the_caller_will() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(SECOND);
     bench.until_sleeping(1).await;
     bench.clock.advance(SECOND);
@@ -41,8 +41,8 @@ async fn waits_exactly_as_long_as_the_caller_will() {
 #[tokio::test]
 async fn skips_a_wait_that_cannot_help() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
-    let decision = bench.limiter.acquire("key", SECOND - MICRO).await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
+    let decision = soon(bench.limiter.acquire("key", SECOND - MICRO)).await.unwrap();
     assert_eq!(decision.retry_after(), Some(SECOND), "it says how long it would have been");
     assert_eq!((bench.asked(), bench.clock.sleeping()), (2, 0));
 }
@@ -50,7 +50,7 @@ async fn skips_a_wait_that_cannot_help() {
 #[tokio::test]
 async fn gives_up_when_others_were_faster_and_the_rest_is_too_short() {
     let bench = Bench::of("fixed_window 1 per 10s");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(15 * SECOND);
     bench.until_sleeping(1).await;
     // Moved by a step that does not wake the waiter before the other has asked.
@@ -83,7 +83,7 @@ async fn the_queue_is_no_longer_than_it_says() {
     let waiters: Vec<_> = (0..3).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
     bench.until_sleeping(2).await;
     settle().await;
-    let late = bench.limiter.acquire("key", Duration::from_millis(500)).await.unwrap();
+    let late = soon(bench.limiter.acquire("key", Duration::from_millis(500))).await.unwrap();
     assert_eq!(late.retry_after(), Some(3 * SECOND - Duration::from_millis(500)));
     bench.clock.advance(2 * SECOND);
     for waiter in waiters {
@@ -97,7 +97,7 @@ async fn o_36_o_37_more_than_the_capacity_is_never_and_nobody_is_asked() {
     for decision in [
         bench.limiter.check_n("key", 4).await.unwrap(),
         bench.limiter.peek_n("key", 4).await.unwrap(),
-        bench.limiter.acquire_n("key", 4, 60 * SECOND).await.unwrap(),
+        soon(bench.limiter.acquire_n("key", 4, 60 * SECOND)).await.unwrap(),
     ] {
         assert!(decision.is_never());
         assert_eq!((decision.retry_after(), decision.limit(), decision.remaining()), (None, 3, 0));
@@ -127,7 +127,7 @@ async fn o_92_ten_waiters_go_in_threes() {
 #[tokio::test]
 async fn a_clock_that_steps_back_prolongs_the_wait_and_loses_nobody() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let start = bench.clock.now();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;

@@ -189,7 +189,8 @@ impl StoreBackend for Backend {
         let name = self.name_of(action.policy().name(), action.key());
         let outcome = if self.is(Mistake::NotAtomic) {
             let entry = self.entries.lock().get(&name).cloned();
-            tokio::task::yield_now().await;
+            // As long as a trip to a store and back.
+            tokio::time::sleep(Duration::from_millis(1)).await;
             self.decide_in(&mut self.entries.lock(), name, entry, action)
         } else {
             let mut entries = self.entries.lock();

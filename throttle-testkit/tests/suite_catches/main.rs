@@ -11,7 +11,7 @@ mod mute;
 
 /// Runs the named trials on a backend with the mistake, and returns those that did not fail.
 fn missed<'a>(mistake: Mistake, trials: &[&'a str]) -> Vec<&'a str> {
-    let suite = suite("wrong", mistake).cases(200).deadline(Duration::from_secs(2));
+    let suite = suite("wrong", mistake).cases(200).deadline(Duration::from_secs(5));
     let is_meant = |name: &str| trials.iter().any(|trial| name == format!("wrong::{trial}"));
     let verdicts = suite.verdicts(is_meant);
     assert_eq!(verdicts.len(), trials.len(), "{trials:?} names a trial that is not there");
