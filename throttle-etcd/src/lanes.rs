@@ -91,11 +91,28 @@ impl Lanes {
 pub(crate) struct Contended {
     is_any: AtomicBool,
     last_conflicts: Mutex<LruCache<String, Instant>>,
+    /// When keys that went together were last kept from being stored by one of them.
+    last_failure: Mutex<Option<Instant>>,
 }
 
 impl Contended {
     pub(crate) fn new() -> Self {
-        Self { is_any: AtomicBool::new(false), last_conflicts: Mutex::new(LruCache::new(KNOWN)) }
+        Self {
+            is_any: AtomicBool::new(false),
+            last_conflicts: Mutex::new(LruCache::new(KNOWN)),
+            last_failure: Mutex::new(None),
+        }
+    }
+
+    /// Whether keys may go together: none has been in conflict of late, and none has expired unexpectedly.
+    pub(crate) fn is_calm(&self) -> bool {
+        let is_long_ago = |last: Instant| last.elapsed() >= CALM;
+        !self.is_any() && self.last_failure.lock().is_none_or(is_long_ago)
+    }
+
+    /// Keys that went together were not stored, since one of them was not what was expected.
+    pub(crate) fn note_failure(&self) {
+        *self.last_failure.lock() = Some(Instant::now());
     }
 
     /// These keys were in conflict just now.
@@ -152,8 +169,19 @@ mod tests {
         tokio::time::advance(CALM / 2).await;
         assert_eq!(are(&contended, ["a", "b", "c"]), [true, false, false]);
         tokio::time::advance(CALM / 2).await;
+        assert!(!contended.is_calm());
         assert_eq!(are(&contended, ["a", "b", "c"]), [false; 3]);
-        assert!(!contended.is_any());
+        assert!(!contended.is_any() && contended.is_calm());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn keys_go_together_again_after_a_while() {
+        let contended = Contended::new();
+        contended.note_failure();
+        tokio::time::advance(CALM / 2).await;
+        assert!(!contended.is_calm());
+        tokio::time::advance(CALM / 2).await;
+        assert!(contended.is_calm());
     }
 
     #[tokio::test]

@@ -22,8 +22,9 @@ const MAX_ANSWER: usize = 256 << 20;
 
 /// Single values on etcd: what [`EtcdBackend`](crate::EtcdBackend) stands on.
 ///
-/// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, in which each
-/// is a transaction of its own, as far as the server takes it. Time is that of the client's clock.
+/// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, as far as the
+/// server takes it: all or none while no key has been in conflict of late, else each as a transaction of its own in it.
+/// Time is that of the client's clock.
 #[derive(Debug)]
 pub struct EtcdStore {
     connection: Connection,
@@ -109,6 +110,14 @@ impl EtcdStore {
         if let [one] = leased {
             let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
             return Ok(vec![txn::outcome(&response, one.1)?]);
+        }
+        // A key in conflict holds up those that go with it, once: for a while after that, each is by itself.
+        if self.contended.is_calm() {
+            let response = self.transact(Repeat::Never, || txn::all_exchanges(leased)).await?;
+            if let Some(outcomes) = txn::all_outcomes(&response, leased)? {
+                return Ok(outcomes);
+            }
+            self.contended.note_failure();
         }
         let response = self.transact(Repeat::Never, || txn::exchanges(leased)).await?;
         txn::outcomes(&response, leased)

@@ -11,18 +11,30 @@ use crate::store::Revision;
 /// The most bytes in one transaction. The server's own `--max-request-bytes` is 1.5 MiB, and its wrapping takes some.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 
+const NO_HEADER: EtcdError = EtcdError::Answer("an answer has no header");
+
 /// An exchange, and the lease that its value gets.
 pub(crate) type Leased<'a> = (&'a Exchange<'a, Revision>, i64);
 
 /// One exchange: if the key has the revision that is expected, the value is put; else it is read. A key that is absent
 /// has the revision 0.
-pub(crate) fn exchange((exchange, lease): &Leased<'_>) -> Txn {
+pub(crate) fn exchange(leased: &Leased<'_>) -> Txn {
+    Txn::new().when([compare(leased)]).and_then([put(leased)]).or_else([TxnOp::get(leased.0.key, None)])
+}
+
+fn compare((exchange, _): &Leased<'_>) -> Compare {
     let expected = exchange.expected.map_or(0, |version| version.revision);
-    let put = TxnOp::put(exchange.key, exchange.value, Some(PutOptions::new().with_lease(*lease)));
-    Txn::new()
-        .when([Compare::mod_revision(exchange.key, CompareOp::Equal, expected)])
-        .and_then([put])
-        .or_else([TxnOp::get(exchange.key, None)])
+    Compare::mod_revision(exchange.key, CompareOp::Equal, expected)
+}
+
+fn put((exchange, lease): &Leased<'_>) -> TxnOp {
+    TxnOp::put(exchange.key, exchange.value, Some(PutOptions::new().with_lease(*lease)))
+}
+
+/// Several exchanges, all or none: less work for the server, and nothing stored if any of them is in conflict.
+pub(crate) fn all_exchanges(all: &[Leased<'_>]) -> Txn {
+    let (compares, puts): (Vec<_>, Vec<_>) = all.iter().map(|leased| (compare(leased), put(leased))).unzip();
+    Txn::new().when(compares).and_then(puts)
 }
 
 /// Several exchanges in one transaction, each a transaction in it: one in conflict keeps no other from being stored.
@@ -39,6 +51,19 @@ pub(crate) fn reads(keys: &[&str]) -> Txn {
 pub(crate) fn outcome(response: &TxnResponse, lease: i64) -> Result<CasOutcome<Revision>, EtcdError> {
     let revision = response.header().map(etcd_client::ResponseHeader::revision);
     outcome_at(response, lease, revision)
+}
+
+/// What a transaction of [`all_exchanges`] came to: none if nothing was stored.
+pub(crate) fn all_outcomes(
+    response: &TxnResponse,
+    all: &[Leased<'_>],
+) -> Result<Option<Vec<CasOutcome<Revision>>>, EtcdError> {
+    if !response.succeeded() {
+        return Ok(None);
+    }
+    let revision = response.header().ok_or(NO_HEADER)?.revision();
+    let stored = |(_, lease): &Leased<'_>| CasOutcome::Stored(Revision { revision, lease: *lease });
+    Ok(Some(all.iter().map(stored).collect()))
 }
 
 /// What a transaction of [`exchanges`] came to, in order.
@@ -65,7 +90,7 @@ fn outcome_at(
     revision: Option<i64>,
 ) -> Result<CasOutcome<Revision>, EtcdError> {
     if response.succeeded() {
-        let revision = revision.ok_or(EtcdError::Answer("an answer has no header"))?;
+        let revision = revision.ok_or(NO_HEADER)?;
         return Ok(CasOutcome::Stored(Revision { revision, lease }));
     }
     match response.op_responses().into_iter().next() {

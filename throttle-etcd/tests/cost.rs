@@ -12,8 +12,7 @@ use common::own::Own;
 use common::until;
 use etcd_client::Client;
 use futures_util::future::join_all;
-use throttle_core::Clock;
-use throttle_core::{Action, Policy, Quota, Rule, StoreBackend, SystemClock, storage_key};
+use throttle_core::{Action, Clock, Decision, Policy, Quota, Rule, StoreBackend, SystemClock, storage_key};
 use throttle_etcd::{EtcdBackend, expiry_slack};
 
 async fn revision(client: &mut Client) -> i64 {
@@ -96,6 +95,30 @@ async fn leases_are_shared_by_slot_and_keys_by_transaction() {
     // Slots of 4 s, of which six seconds and what is granted ahead meet four at most.
     let leases = leases(&mut client).await;
     assert!(leases <= 4, "{leases} leases");
+}
+
+/// Keys that go together take one revision, and one that another process has changed of late a revision of its own. All
+/// are decided every time.
+#[tokio::test]
+async fn a_key_in_conflict_fails_nobody_that_goes_with_it() {
+    let own = Own::start(&[]).await;
+    let (one, other, mut client) = (own.backend().await, own.backend().await, own.client().await);
+    let policy = hour();
+    let batch = ["a", "b", "c"].map(|key| Action::consume(&policy, key));
+    for (round, revisions) in [(0, 1), (1, 2), (2, 2), (3, 2)] {
+        let (before, is_disturbed) = (revision(&mut client).await, round == 1 || round == 2);
+        if is_disturbed {
+            consume(&other, &policy, "b").await;
+        }
+        for outcome in one.decide_many(&batch).await {
+            assert_eq!(outcome.unwrap().granted(), 1, "round {round}");
+        }
+        let spent = revision(&mut client).await - before - i64::from(is_disturbed);
+        assert!(spent <= revisions, "{spent} revisions in round {round}");
+    }
+    let look = Action::peek(&policy, "b").with_cost(0);
+    let left = Decision::of(&look, &one.decide(&look).await.unwrap(), 0).remaining();
+    assert!(left == 1_000_000 - 6 || micros_to_the_hour() < 10_000_000, "{left} left");
 }
 
 /// What a process leaves when it dies goes by itself, leases and all.
