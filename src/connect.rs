@@ -3,7 +3,7 @@
 use throttle_core::{AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 11] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -12,6 +12,9 @@ const SCHEMES: [(&str, &str); 8] = [
     ("rediss+sentinel", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("postgres", "postgres"),
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
 ];
 
 /// Connects to the store that `url` names.
@@ -20,6 +23,8 @@ const SCHEMES: [(&str, &str); 8] = [
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
 /// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
+/// | `etcd://[user:password@]host[:2379][,host…]` | an etcd cluster | `etcd` |
+/// | `etcds://…` | the same, through TLS | `etcd` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -45,8 +50,17 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => redis(url).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url).await,
         _ => Err(unknown(scheme).into()),
     }
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_etcd::{EtcdBackend, EtcdConfig};
+
+    Ok(AnyStore::from(EtcdBackend::connect(EtcdConfig::new(url)?).await?))
 }
 
 #[cfg(feature = "memory")]

@@ -17,3 +17,9 @@ pub mod redis {
 pub mod memory {
     pub use throttle_memory::*;
 }
+
+/// etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use throttle_etcd::*;
+}
