@@ -65,7 +65,9 @@ fn memory(rest: &str) -> Result<AnyStore, SetupError> {
 fn unknown(scheme: &str, _rest: &str) -> SetupError {
     match SCHEMES.into_iter().find(|(known, _)| *known == scheme) {
         Some((scheme, feature)) => SetupError::MissingFeature { scheme, feature },
-        None => url(&format!("expected one of {}", SCHEMES.map(|(scheme, _)| format!("{scheme}://")).join(", "))),
+        None => {
+            url(&format!("expected one of {}", SCHEMES.map(|(scheme, _)| format!("{scheme}://")).join(", ")))
+        }
     }
 }
 

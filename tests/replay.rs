@@ -85,7 +85,12 @@ fn ours(path: &Path, algorithm: Algorithm, in_file_order: bool) -> Result<Report
     })
 }
 
-fn theirs(oracle: &PathBuf, log: &PathBuf, algorithm: Algorithm, in_file_order: bool) -> Result<Value, Failed> {
+fn theirs(
+    oracle: &PathBuf,
+    log: &PathBuf,
+    algorithm: Algorithm,
+    in_file_order: bool,
+) -> Result<Value, Failed> {
     let burst = if algorithm.is_bucket() { 10 } else { 30 };
     let rule = json!({ "algorithm": algorithm.name(), "limit": 30, "period_us": 60_000_000, "burst": burst });
     let mut command = Command::new("python3");
