@@ -1,5 +1,7 @@
 //! A rate limiter in a dozen lines: ten requests a second for each client, twenty at once.
 
+#![expect(clippy::print_stdout, reason = "a program for people")]
+
 use std::time::Duration;
 
 use throttle::memory::MemoryBackend;

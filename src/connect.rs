@@ -36,7 +36,6 @@ const SCHEMES: [(&str, &str); 8] = [
 ///
 /// [`ConnectError::Setup`] for a URL that names no store, or a store that this program was built without;
 /// [`ConnectError::Unavailable`] if the store cannot be reached.
-#[expect(clippy::unused_async, reason = "every store but the embedded one is connected to")]
 pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
     let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
     match scheme {

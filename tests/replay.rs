@@ -3,10 +3,8 @@
 //! On the project's sample log the answers are recorded here. On a log of a real server beside the checkout, when it is
 //! there, the oracle itself is asked, for every algorithm and in both orders.
 
-#[expect(dead_code, reason = "the example uses all of it")]
 #[path = "../examples/replay/log.rs"]
 mod log;
-#[expect(dead_code, reason = "the example uses all of it")]
 #[path = "../examples/replay/run.rs"]
 mod run;
 
@@ -43,7 +41,8 @@ fn sample_trials(algorithm: Algorithm) -> [Trial; 2] {
             let report = ours(&path, algorithm, in_file_order)?;
             assert_eq!(report.malformed, [101]);
             assert_eq!(report.requests, 240);
-            assert_eq!(report.admitted, sample_admitted(algorithm)[usize::from(in_file_order)]);
+            let [sorted, as_it_stands] = sample_admitted(algorithm);
+            assert_eq!(report.admitted, if in_file_order { as_it_stands } else { sorted });
             assert_eq!(report.admitted + report.denied, report.requests);
             Ok(())
         })
@@ -60,7 +59,7 @@ fn oracle_trials(algorithm: Algorithm) -> [Trial; 2] {
             let ours: Value = serde_json::from_str(&ours(&log, algorithm, in_file_order)?.to_json())?;
             let theirs = theirs(&oracle, &log, algorithm, in_file_order)?;
             for field in ["requests", "clients", "admitted", "denied", "most_denied"] {
-                assert_eq!(ours[field], theirs[field], "{field}");
+                assert_eq!(ours.get(field), theirs.get(field), "{field}");
             }
             Ok(())
         })

@@ -4,6 +4,8 @@
 //! cargo run --release --example replay -- examples/replay/sample.log --rule "30/m burst 10"
 //! ```
 
+#![expect(clippy::print_stdout, reason = "a program for people")]
+
 mod log;
 mod run;
 
@@ -27,8 +29,8 @@ struct Arguments {
     /// The quota of each client, such as "30/m burst 10"; several are separated by commas.
     #[arg(long)]
     rule: String,
-    /// How to decide: token_bucket, leaky_bucket, gcra, fixed_window, sliding_window or sliding_window_log.
-    #[arg(long, default_value = "token_bucket")]
+    /// How to decide: token-bucket, leaky-bucket, gcra, fixed-window, sliding-window or sliding-window-log.
+    #[arg(long, default_value = "token-bucket")]
     algorithm: Algorithm,
     /// Where to count.
     #[arg(long, default_value = "memory://")]

@@ -39,8 +39,8 @@ impl Report {
     }
 
     /// The numbers of the first few.
-    pub(crate) fn first_malformed(&self) -> &[usize] {
-        &self.malformed[..self.malformed.len().min(10)]
+    pub(crate) fn first_malformed(&self) -> Vec<usize> {
+        self.malformed.iter().copied().take(10).collect()
     }
 }
 

@@ -6,6 +6,7 @@ mod codec;
 mod decide;
 mod explain;
 mod fixed_window;
+mod share;
 mod sliding_log;
 mod sliding_window;
 mod state;

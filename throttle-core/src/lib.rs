@@ -9,17 +9,23 @@ pub mod store;
 pub mod time;
 
 mod action;
+mod cas;
 mod clock;
 mod decision;
 mod error;
+mod group_commit;
 mod key;
 mod limiter;
 mod per_rule;
+#[cfg(feature = "serde")]
+mod serde_text;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
+pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
+pub use self::group_commit::GroupCommit;
 pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};

@@ -143,6 +143,14 @@ impl PartialEq for PolicyName {
 
 impl Eq for PolicyName {}
 
+impl std::str::FromStr for PolicyName {
+    type Err = SetupError;
+
+    fn from_str(text: &str) -> Result<Self, SetupError> {
+        Self::new(text)
+    }
+}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

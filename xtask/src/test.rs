@@ -16,7 +16,8 @@ use crate::workspace::Workspace;
 const EXAMPLE: Duration = Duration::from_secs(60);
 
 /// Examples that do not end by themselves with success, and why. All others are run.
-const NOT_RUN: &[(&str, &str)] = &[("vectors", "takes a file: cargo xtask vectors")];
+const NOT_RUN: &[(&str, &str)] =
+    &[("replay", "takes a file; a test runs what it does"), ("vectors", "takes a file: cargo xtask vectors")];
 
 /// Starts what the tests need, runs them, and stops what was started.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {

@@ -79,7 +79,9 @@ fn consume_exact<T: Ticks>(
 
 #[cold]
 fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
-    stored.fit(action.policy());
+    if stored.states().len() != action.policy().rules().len() {
+        return decide_refitted(action, request, stored);
+    }
     let (rules, now) = (action.policy().rules(), request.now);
     if action.operand() == Operand::Refund {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
@@ -100,6 +102,17 @@ fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) 
         }
     }
     Outcome::new(granted, now, states)
+}
+
+/// The policy has more or fewer rules than it had. Even then only what changes the state may store it anew: elsewhere
+/// the former rules may still be in force.
+fn decide_refitted(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
+    let mut fitted = stored.fitted(action.policy());
+    let outcome = decide_any(action, request, &mut fitted);
+    if outcome.changes_state(action) {
+        *stored = fitted;
+    }
+    outcome
 }
 
 fn report(rules: &[Rule], stored: &PolicyState, request: &Request, charged: u32) -> Vec<RuleState> {
@@ -169,4 +182,27 @@ fn take_log(state: &mut StoredState, period: u64) -> Box<SlidingLogState> {
 
 fn keep_log(log: Box<SlidingLogState>) -> StoredState {
     if log.entries().is_empty() { StoredState::Fresh } else { StoredState::SlidingLog(log) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Policy;
+
+    #[test]
+    fn a_denial_under_other_rules_leaves_the_states_of_the_former_ones() {
+        let policy =
+            |rules: &[&str]| Policy::new("p", rules.iter().map(|rule| rule.parse().unwrap())).unwrap();
+        let (wide, narrow) = (policy(&["gcra 1/h", "gcra 5/d"]), policy(&["gcra 1/h"]));
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        let mut state = PolicyState::fresh(&wide);
+        decide(&Action::consume(&wide, ""), now, &mut state);
+        let stored = state.clone();
+        assert_eq!(decide(&Action::consume(&narrow, ""), now, &mut state).granted(), 0);
+        decide(&Action::peek(&narrow, ""), now, &mut state);
+        assert_eq!(state, stored, "nothing was admitted, so nothing changes");
+        let later = now.saturating_add(std::time::Duration::from_secs(3_600));
+        assert_eq!(decide(&Action::consume(&narrow, ""), later, &mut state).granted(), 1);
+        assert_eq!(state.states().len(), 1, "what was admitted is stored under the new rules");
+    }
 }

@@ -245,15 +245,11 @@ impl PolicyState {
     }
 
     /// As many states as the policy has rules now: a rule that was added is fresh, one that was removed is gone.
-    #[inline]
-    pub(crate) fn fit(&mut self, policy: &Policy) {
-        if self.states().len() == policy.rules().len() {
-            return;
-        }
+    pub(crate) fn fitted(&self, policy: &Policy) -> Self {
         let mut fitted = Self::fresh(policy);
-        for (to, from) in fitted.states_mut().iter_mut().zip(self.states_mut()) {
-            *to = std::mem::take(from);
+        for (to, from) in fitted.states_mut().iter_mut().zip(self.states()) {
+            to.clone_from(from);
         }
-        *self = fitted;
+        fitted
     }
 }
