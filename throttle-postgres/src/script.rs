@@ -245,7 +245,7 @@ fn read(row: &PgRow, action: &Action<'_>) -> Result<Outcome, PostgresError> {
     let now = row.try_get::<i64, _>(2).ok().and_then(|now| u64::try_from(now).ok());
     let now = now.and_then(|now| Timestamp::from_micros(now).ok());
     let now = now.ok_or_else(|| PostgresError::answer("a time is out of range"))?;
-    let states = row.try_get::<Option<&str>, _>(3).map_err(unread)?.unwrap_or("{}");
+    let states = row.try_get_unchecked::<Option<&str>, _>(3).map_err(unread)?.unwrap_or("{}");
     read_states(states, granted, now, action)
 }
 

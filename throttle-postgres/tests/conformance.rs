@@ -26,7 +26,7 @@ fn suite<B: StoreBackend>(
     Conformance::of(name, move || async move { Ok(wrap(common::backend(variable, name).await?)) })
         .requires(variable)
         .counts(move |_, policy| async move { common::count_keys(variable, name, &policy).await })
-        .times_to_live(
-            move |_, policy, key| async move { common::time_to_live(variable, name, &policy, &key).await },
-        )
+        .times_to_live(move |_, policy, key| async move {
+            common::time_to_live(variable, name, &policy, &key).await
+        })
 }

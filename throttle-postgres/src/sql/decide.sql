@@ -58,7 +58,7 @@ BEGIN
         FROM unnest(policies, keys, counts) AS asked (policy, key, count)
         LEFT JOIN public.throttle AS t ON t.policy = asked.policy AND t.key = decode(asked.key, 'hex')
     LOOP
-        state := stored.state;
+        state := coalesce(stored.state, '{}');
         expires := NULL;
         FOR nth IN 1 .. stored.count LOOP
             o := actions[3 * place + 1];
@@ -81,7 +81,7 @@ BEGIN
             END IF;
             after := NULL;
             -- One bucket that is charged, on the state of one: what any_rules.sql would answer, without the calls.
-            IF simple AND times = 1 AND coalesce(cardinality(state), 0) = 0 THEN
+            IF simple AND times = 1 AND cardinality(state) = 0 THEN
                 debt := 0;
                 rest := 0;
             ELSIF simple AND times = 1 AND cardinality(state) = 4 AND state[1] = 1

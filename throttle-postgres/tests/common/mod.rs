@@ -33,7 +33,8 @@ pub(crate) async fn database(variable: &str, test: &str) -> Result<String, AnyEr
     ask(&url, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
     ask(&url, &format!("CREATE DATABASE {name}")).await?;
     if test.contains("serializable") {
-        ask(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")).await?;
+        ask(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
+            .await?;
     }
     Ok(url_of(variable, test)?)
 }
@@ -78,8 +79,9 @@ pub(crate) async fn count_keys(variable: &str, test: &str, policy: &PolicyName) 
             "SELECT count(*) FROM throttle WHERE policy = '{policy}' \
              AND expires_at > extract(epoch FROM clock_timestamp()) * 1000000"
         ),
-    );
-    Ok(u64::try_from(rows.await?[0].try_get::<i64, _>(0)?)?)
+    )
+    .await?;
+    Ok(u64::try_from(rows[0].try_get::<i64, _>(0)?)?)
 }
 
 /// How long the state of a key will still be stored.
