@@ -1,6 +1,8 @@
 //! Where the servers of these tests are, and a way to look at them past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
 
+pub(crate) mod own;
+
 use std::str::FromStr;
 use std::time::Duration;
 
