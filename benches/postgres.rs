@@ -79,6 +79,7 @@ async fn limiter<B: StoreBackend>(
 ) -> RateLimiter<Guarded<B>> {
     let config = PostgresConfig::new(url).unwrap().schema("bench").unwrap();
     let config = config.response_deadline(Duration::from_secs(10)).unwrap();
+    let config = config.acquire_deadline(Duration::from_secs(10)).unwrap();
     let backend = PostgresBackend::from_pool(pool.clone(), &config).await.unwrap();
     RateLimiter::new(
         Policy::new("bench", [Rule::gcra("1000000/s burst 1000000000").unwrap()]).unwrap(),

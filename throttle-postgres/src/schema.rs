@@ -25,6 +25,7 @@ const MIGRATIONS: [Migration; 1] = [Migration {
         include_str!("sql/table.sql"),
         include_str!("sql/rules.sql"),
         include_str!("sql/any_rules.sql"),
+        include_str!("sql/decide_many.sql"),
         include_str!("sql/decide.sql"),
         include_str!("sql/sweep.sql"),
     ],
@@ -36,11 +37,16 @@ struct Migration {
     files: &'static [&'static str],
 }
 
+/// What the two functions that decide have in common, in place of these comments.
+const FRAGMENTS: [(&str, &str); 2] = [
+    ("-- variables.sql\n", include_str!("sql/variables.sql")),
+    ("-- action.sql\n", include_str!("sql/action.sql")),
+];
+
 const MARK: &str = include_str!("sql/schema.sql");
 
 /// What stands in the SQL files for the schema alone, and for the table and the beginning of all other names.
-const SCHEMA_ALONE: [&str; 3] =
-    ["to_regnamespace('public')", "CREATE SCHEMA public;", "'public.throttle'::regclass"];
+const SCHEMA_ALONE: [&str; 2] = ["to_regnamespace('public')", "CREATE SCHEMA public;"];
 const PLACEHOLDER: &str = "public.throttle";
 
 /// Changes of the schema may have to wait for others that are at it.
@@ -125,9 +131,11 @@ fn lock(settings: &Settings) -> String {
 fn named(file: &str, settings: &Settings) -> String {
     let (schema, prefix) = (&settings.schema, settings.prefix());
     let mut sql = file.to_owned();
+    for (place, fragment) in FRAGMENTS {
+        sql = sql.replace(place, fragment);
+    }
     for alone in SCHEMA_ALONE {
-        let quoted = alone.replace(PLACEHOLDER, &prefix).replace("public", &format!("\"{schema}\""));
-        sql = sql.replace(alone, &quoted);
+        sql = sql.replace(alone, &alone.replace("public", &format!("\"{schema}\"")));
     }
     if settings.unlogged {
         let table = format!("TABLE IF NOT EXISTS {PLACEHOLDER} (");

@@ -38,6 +38,21 @@ impl<'b> Batch<'b> {
 
     /// The statement that decides it, with waits for rows of others of at most `patience`.
     pub(crate) fn statement(&self, prefix: &str, patience: Duration) -> String {
+        let patience = patience.as_millis().clamp(1, 1 << 30);
+        if let [action] = self.actions
+            && may_write(action)
+        {
+            let (shape, _) = shape(action);
+            let key = stored_key(action.key());
+            return format!(
+                "SELECT place, granted, now, states FROM {prefix}_decide_1(\
+                 '{{{}}}','{{{}}}','{{{shape}}}',{},{},{patience})",
+                action.policy().name(),
+                Hexadecimal(key.as_bytes()),
+                action.times(),
+                moment(action)
+            );
+        }
         let mut keys = Keys::default();
         let mut shapes = Shapes::default();
         let mut asked = List::default();
@@ -45,16 +60,12 @@ impl<'b> Batch<'b> {
             keys.add(action);
             asked.push(shapes.find_or_add(action));
             asked.push(action.times());
-            match action.now() {
-                None => asked.push(-1),
-                Some(now) => asked.push(now.as_micros()),
-            }
+            asked.push(moment(action));
         }
         keys.end();
         let Keys { policies, names, counts, writes, .. } = keys;
-        let patience = patience.as_millis().clamp(1, 1 << 30);
         format!(
-            "SELECT place, granted, now, states FROM {prefix}_decide_1(\
+            "SELECT place, granted, now, states FROM {prefix}_decide_many_1(\
              '{{{policies}}}','{{{names}}}','{{{counts}}}','{{{writes}}}','{{{}}}','{{{asked}}}',{patience})",
             shapes.numbers
         )
@@ -129,6 +140,11 @@ impl<'b> Keys<'b> {
         }
         (self.count, self.may_write) = (0, false);
     }
+}
+
+/// When to decide it, or -1 for the time of the server.
+fn moment(action: &Action<'_>) -> i64 {
+    action.now().and_then(|now| i64::try_from(now.as_micros()).ok()).unwrap_or(-1)
 }
 
 /// Whether it can change anything; on a key that has used nothing it will.

@@ -222,7 +222,8 @@ async fn stored_states_are_those_of_the_kernels() {
     let policy = Policy::new("p", rules).unwrap();
     backend.decide(&Action::consume(&policy, "k").at(Some(now)).with_cost(2)).await.unwrap();
     let state: String = ask(&url, "SELECT state::text FROM throttle").await.unwrap()[0].try_get(0).unwrap();
-    let bucket = "1,1700000003714292,2,7";
+    // Two units take 26/7 s: 3,714,285 µs and 5/7.
+    let bucket = "1,1700000003714292,5,7";
     let (fixed, sliding) = ("2,13000000,130769230,2", "3,13000000,130769230,2,0");
     assert_eq!(
         state,
