@@ -152,10 +152,7 @@ impl Lease {
         };
         self.is_whole = false;
         let query = sqlx::raw_sql(AssertSqlSafe(statements)).fetch_all(&mut **connection);
-        let answer = match timeout(deadline, query).await {
-            Ok(answer) => answer,
-            Err(_) => return Err(PostgresError::NoAnswerInTime),
-        };
+        let Ok(answer) = timeout(deadline, query).await else { return Err(PostgresError::NoAnswerInTime) };
         self.is_whole = matches!(answer, Ok(_) | Err(sqlx::Error::Database(_)));
         answer.map_err(classify)
     }

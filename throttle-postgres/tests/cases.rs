@@ -1,4 +1,5 @@
 //! What went wrong elsewhere, on real servers and at their own time.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr, reason = "tests, with helpers")]
 
 mod common;
 
