@@ -23,6 +23,11 @@ AS $$
 <<batch>>
 DECLARE
     stored record;
+    rows tid[];
+    tats bigint[];
+    rests bigint[];
+    denominators bigint[];
+    expiries bigint[];
     o integer;
     times bigint;
     -- variables.sql
@@ -54,8 +59,23 @@ BEGIN
             -- action.sql
             RETURN NEXT;
         END LOOP;
-        IF expires IS NOT NULL THEN
+        IF expires IS NULL THEN
+            CONTINUE;
+        ELSIF cardinality(state) = 4 AND state[1] = 1 THEN
+            rows := rows || stored.ctid;
+            tats := tats || state[2];
+            rests := rests || state[3];
+            denominators := denominators || state[4];
+            expiries := expiries || expires;
+        ELSE
             UPDATE public.throttle AS t SET state = batch.state, expires_at = expires WHERE t.ctid = stored.ctid;
         END IF;
     END LOOP;
+    -- Buckets, which most rules are, all at once.
+    IF cardinality(rows) > 0 THEN
+        UPDATE public.throttle AS t
+        SET state = ARRAY[1, done.tat, done.rest, done.denominator], expires_at = done.expires
+        FROM unnest(rows, tats, rests, denominators, expiries) AS done (row, tat, rest, denominator, expires)
+        WHERE t.ctid = done.row;
+    END IF;
 END $$;
