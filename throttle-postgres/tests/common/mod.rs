@@ -4,11 +4,13 @@
 
 pub(crate) mod own;
 
+use std::collections::HashMap;
 use std::str::FromStr;
+use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Row};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, PgPool, Row};
 use throttle_core::{PolicyName, stored_key};
 use throttle_postgres::{PostgresBackend, PostgresConfig};
 use throttle_testkit::conformance::AnyError;
@@ -74,9 +76,18 @@ pub(crate) async fn connect(url: &str) -> Result<PgConnection, AnyError> {
     Ok(PgConnectOptions::from_str(url)?.extra_float_digits(None::<i8>).connect().await?)
 }
 
+/// The same on a connection that is there already: what is looked at may not last long.
+async fn ask_at_once(url: &str, statement: &str) -> Result<Vec<PgRow>, AnyError> {
+    static POOLS: LazyLock<Mutex<HashMap<String, PgPool>>> = LazyLock::new(Mutex::default);
+    let options = PgConnectOptions::from_str(url)?.extra_float_digits(None::<i8>);
+    let pool = || PgPoolOptions::new().max_connections(2).connect_lazy_with(options);
+    let pool = POOLS.lock().unwrap().entry(url.to_owned()).or_insert_with(pool).clone();
+    Ok(sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).fetch_all(&pool).await?)
+}
+
 /// How many keys of `policy` there are that a sweep would leave.
 pub(crate) async fn count_keys(variable: &str, test: &str, policy: &PolicyName) -> Result<u64, AnyError> {
-    let rows = ask(
+    let rows = ask_at_once(
         &url_of(variable, test)?,
         &format!(
             "SELECT count(*) FROM throttle WHERE policy = '{policy}' \
@@ -95,7 +106,7 @@ pub(crate) async fn time_to_live(
     key: &str,
 ) -> Result<Option<Duration>, AnyError> {
     let key: String = stored_key(key).bytes().map(|byte| format!("{byte:02x}")).collect();
-    let rows = ask(
+    let rows = ask_at_once(
         &url_of(variable, test)?,
         &format!(
             "SELECT expires_at - (extract(epoch FROM clock_timestamp()) * 1000000)::bigint FROM throttle \
