@@ -14,6 +14,11 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     for request in 1..=22 {
         let decision = limiter.check("198.51.100.7").await?;
+        assert_eq!(
+            decision.is_allowed(),
+            request <= 20,
+            "twenty at once, and a tenth of a second for one more"
+        );
         match decision.retry_after() {
             None => println!("request {request}: allowed, {} left", decision.remaining()),
             Some(wait) => println!("request {request}: denied, retry in {wait:?}"),
@@ -22,6 +27,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // Waiting instead of being turned away, within a deadline.
     let decision = limiter.acquire("198.51.100.7", Duration::from_secs(1)).await?;
-    println!("waited for one more: {}", if decision.is_allowed() { "allowed" } else { "denied" });
+    assert!(decision.is_allowed());
+    println!("waited for one more, and got it");
     Ok(())
 }

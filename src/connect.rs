@@ -7,11 +7,11 @@ const SCHEMES: [(&str, &str); 8] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
-    ("redis+sentinel", "redis"),
-    ("redis+cluster", "redis"),
     ("unix", "redis"),
-    ("postgres", "postgres"),
-    ("etcd", "etcd"),
+    ("redis+sentinel", "redis"),
+    ("rediss+sentinel", "redis"),
+    ("redis+cluster", "redis"),
+    ("rediss+cluster", "redis"),
 ];
 
 /// Connects to the store that `url` names.
@@ -19,6 +19,7 @@ const SCHEMES: [(&str, &str); 8] = [
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
+/// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -37,39 +38,52 @@ const SCHEMES: [(&str, &str); 8] = [
 /// [`ConnectError::Setup`] for a URL that names no store, or a store that this program was built without;
 /// [`ConnectError::Unavailable`] if the store cannot be reached.
 pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
-    let (scheme, rest) = url.split_once("://").unwrap_or((url, ""));
+    let (scheme, _) = url.split_once("://").unwrap_or((url, ""));
     match scheme {
         #[cfg(feature = "memory")]
-        "memory" => Ok(memory(rest)?),
-        _ => Err(unknown(scheme, rest).into()),
+        "memory" => Ok(memory(url)?),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
+        | "rediss+cluster" => redis(url).await,
+        _ => Err(unknown(scheme).into()),
     }
 }
 
 #[cfg(feature = "memory")]
-fn memory(rest: &str) -> Result<AnyStore, SetupError> {
-    use throttle_core::Guarded;
+fn memory(url: &str) -> Result<AnyStore, SetupError> {
     use throttle_memory::{MemoryBackend, MemoryConfig};
 
-    let config = match rest.strip_prefix("?max_keys=") {
+    let settings = url.strip_prefix("memory://").unwrap_or_default();
+    let config = match settings.strip_prefix("?max_keys=") {
         Some(number) => {
-            let max_keys = number.parse().map_err(|_| url("max_keys is a whole number"))?;
+            let max_keys = number.parse().map_err(|_| invalid("max_keys is a whole number"))?;
             MemoryConfig::default().max_keys(max_keys)?
         }
-        None if rest.is_empty() => MemoryConfig::default(),
-        None => return Err(url("memory:// takes ?max_keys=N and nothing else")),
+        None if settings.is_empty() => MemoryConfig::default(),
+        None => return Err(invalid("memory:// takes ?max_keys=N and nothing else")),
     };
-    Ok(AnyStore::new(Guarded::new(MemoryBackend::new(config))))
+    Ok(AnyStore::from(MemoryBackend::new(config)))
 }
 
-fn unknown(scheme: &str, _rest: &str) -> SetupError {
+#[cfg(feature = "redis")]
+async fn redis(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_core::GroupCommit;
+    use throttle_redis::{RedisBackend, RedisConfig};
+
+    let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
+    Ok(AnyStore::from(GroupCommit::new(backend)))
+}
+
+fn unknown(scheme: &str) -> SetupError {
     match SCHEMES.into_iter().find(|(known, _)| *known == scheme) {
         Some((scheme, feature)) => SetupError::MissingFeature { scheme, feature },
-        None => {
-            url(&format!("expected one of {}", SCHEMES.map(|(scheme, _)| format!("{scheme}://")).join(", ")))
-        }
+        None => invalid(&format!(
+            "expected one of {}",
+            SCHEMES.map(|(scheme, _)| format!("{scheme}://")).join(", ")
+        )),
     }
 }
 
-fn url(reason: &str) -> SetupError {
+fn invalid(reason: &str) -> SetupError {
     SetupError::Url { reason: reason.to_owned() }
 }

@@ -6,6 +6,12 @@ pub use throttle_core::*;
 
 pub use self::connect::connect;
 
+/// Redis as a store.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use throttle_redis::*;
+}
+
 /// The embedded store.
 #[cfg(feature = "memory")]
 pub mod memory {

@@ -26,13 +26,12 @@ impl CasStore for Shelf {
     }
 
     async fn get(&self, key: &str) -> Result<Option<Versioned<u64>>, Infallible> {
-        Ok(self
-            .0
-            .lock()
-            .values
-            .get(key)
-            .filter(|(_, goes)| *goes > self.now())
-            .map(|(value, _)| value.clone()))
+        let (now, values) = (self.now(), &mut self.0.lock().values);
+        // What is never asked for again stays: a real store would sweep.
+        if values.get(key).is_some_and(|(_, goes)| *goes <= now) {
+            values.remove(key);
+        }
+        Ok(values.get(key).map(|(value, _)| value.clone()))
     }
 
     async fn compare_exchange(&self, new: &Exchange<'_, u64>) -> Result<CasOutcome<u64>, Infallible> {

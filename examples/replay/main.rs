@@ -4,7 +4,7 @@
 //! cargo run --release --example replay -- examples/replay/sample.log --rule "30/m burst 10"
 //! ```
 
-#![expect(clippy::print_stdout, reason = "a program for people")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod log;
 mod run;
@@ -12,6 +12,7 @@ mod run;
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
@@ -44,10 +45,21 @@ struct Arguments {
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let arguments = Arguments::parse();
+async fn main() -> ExitCode {
+    match run(&Arguments::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let policy = Policy::parse("replay", arguments.algorithm, &arguments.rule)?;
-    let mut log = Log::read(&std::fs::read(&arguments.log)?);
+    let bytes =
+        std::fs::read(&arguments.log).map_err(|error| format!("{}: {error}", arguments.log.display()))?;
+    let mut log = Log::read(&bytes);
     if !arguments.in_file_order {
         log.sort();
     }
@@ -77,7 +89,7 @@ fn print(report: &Report, policy: &Policy, elapsed: Duration) {
     println!("{} requests of {} clients in {elapsed:.1?}", report.requests, report.clients);
     println!("admitted {}, denied {}", report.admitted, report.denied);
     for (client, denied) in &report.most_denied {
-        println!("  {denied:>7} denied  {client}");
+        println!("  {denied:>7} denied  {}", client.escape_debug());
     }
     if !report.malformed.is_empty() {
         println!("{} malformed lines: {:?}", report.malformed.len(), report.first_malformed());

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use throttle::memory::MemoryBackend;
-use throttle::{AnyStore, CasBackend, GroupCommit, Guarded, StoreBackend};
+use throttle::{AnyStore, CasBackend, GroupCommit};
 use throttle_testkit::ReferenceBackend;
 use throttle_testkit::vectors::Vectors;
 
@@ -20,21 +20,21 @@ use crate::shelf::Shelf;
 const NAMES: [&str; 5] = ["reference", "memory", "cas", "group-commit", "group-commit-cas"];
 
 /// The backends that need one: its URL is read from this variable. Without it they are left out of `all`.
-const SERVICES: [(&str, &str); 0] = [];
+const SERVICES: [(&str, &str); 3] = [
+    ("redis", "THROTTLE_TEST_REDIS_URL"),
+    ("redis-sentinel", "THROTTLE_TEST_REDIS_SENTINEL_URL"),
+    ("redis-cluster", "THROTTLE_TEST_REDIS_CLUSTER_URL"),
+];
 
 async fn backend(name: &str) -> Result<AnyStore, Box<dyn Error>> {
     Ok(match name {
-        "reference" => erased(ReferenceBackend::default()),
-        "memory" => erased(MemoryBackend::default()),
-        "cas" => erased(CasBackend::new(Shelf::default())),
-        "group-commit" => erased(GroupCommit::new(MemoryBackend::default())),
-        "group-commit-cas" => erased(GroupCommit::new(CasBackend::new(Shelf::default()))),
+        "reference" => AnyStore::from(ReferenceBackend::default()),
+        "memory" => AnyStore::from(MemoryBackend::default()),
+        "cas" => AnyStore::from(CasBackend::new(Shelf::default())),
+        "group-commit" => AnyStore::from(GroupCommit::new(MemoryBackend::default())),
+        "group-commit-cas" => AnyStore::from(GroupCommit::new(CasBackend::new(Shelf::default()))),
         _ => throttle::connect(&url(name)?).await?,
     })
-}
-
-fn erased(backend: impl StoreBackend) -> AnyStore {
-    AnyStore::new(Guarded::new(backend))
 }
 
 fn url(name: &str) -> Result<String, Box<dyn Error>> {
@@ -83,6 +83,9 @@ async fn run() -> Result<usize, Box<dyn Error>> {
         totals = (totals.0 + report.passed(), totals.1 + report.failed());
     }
     println!("{} passed, {} failed", totals.0, totals.1);
+    if totals == (0, 0) {
+        return Err("the file holds no vectors".into());
+    }
     Ok(totals.1)
 }
 

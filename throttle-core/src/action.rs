@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::kernel::{PackedState, Request, RuleState};
+use crate::kernel::{Request, RuleState};
 use crate::per_rule::PerRule;
 use crate::{Policy, Timestamp};
 
@@ -180,6 +180,7 @@ impl<'a> Action<'a> {
         self.operand != Operand::Refund && self.cost > self.policy.capacity()
     }
 
+    #[inline]
     pub(crate) const fn request(&self, now: Timestamp) -> Request {
         Request { now, cost: self.cost, max_wait_micros: self.max_wait_micros }
     }
@@ -190,7 +191,7 @@ impl<'a> Action<'a> {
 pub struct Outcome {
     granted: u32,
     now: Timestamp,
-    states: PerRule<PackedState>,
+    states: PerRule<RuleState>,
 }
 
 impl Outcome {
@@ -198,13 +199,7 @@ impl Outcome {
     /// after it for a refund. For a peek, `granted` says whether consuming would be admitted; a refund always is.
     #[must_use]
     pub fn new(granted: u32, now: Timestamp, states: impl IntoIterator<Item = RuleState>) -> Self {
-        Self { granted, now, states: states.into_iter().map(PackedState::from).collect() }
-    }
-
-    /// The same for a policy of one rule.
-    #[inline]
-    pub(crate) fn of_one(granted: u32, now: Timestamp, state: RuleState) -> Self {
-        Self { granted, now, states: PerRule::one(PackedState::from(state)) }
+        Self { granted, now, states: states.into_iter().collect() }
     }
 
     /// How many requests were admitted.
@@ -222,16 +217,7 @@ impl Outcome {
     /// One state per rule.
     #[must_use]
     pub fn states(&self) -> impl ExactSizeIterator<Item = RuleState> {
-        self.states.as_slice().iter().map(|packed| RuleState::from(*packed))
-    }
-
-    /// The state of the only rule, if there is one rule.
-    #[inline]
-    pub(crate) fn only_state(&self) -> Option<RuleState> {
-        match self.states.as_slice() {
-            [state] => Some(RuleState::from(*state)),
-            _ => None,
-        }
+        self.states.as_slice().iter().copied()
     }
 
     /// Whether the state of `action`'s key is another one now, and has to be kept.

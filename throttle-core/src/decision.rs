@@ -24,6 +24,7 @@ use crate::{Action, Outcome};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "a denial is a value: look at `is_allowed`, or make it an error with `into_result`"]
 pub struct Decision {
     kind: Kind,
     source: Source,
@@ -51,10 +52,12 @@ pub enum Source {
 }
 
 impl Decision {
-    /// The answer to the `nth` (from 0) of the requests that `action` asked for at once.
-    #[must_use]
-    #[inline(always)]
+    /// The answer to the `nth` (from 0) of the requests that `action` asked for at once. Whatever a store said to a cost
+    /// above the capacity, the answer is [never](Self::is_never).
     pub fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
+        if action.is_hopeless() {
+            return Self::never(action.policy().capacity());
+        }
         Self {
             kind: if nth < outcome.granted() { Kind::Allowed } else { Kind::Denied },
             source: Source::Store,
@@ -63,8 +66,14 @@ impl Decision {
         }
     }
 
+    /// The answer of the only rule.
+    #[inline]
+    pub(crate) fn of_one(rule: RuleDecision) -> Self {
+        let kind = if rule.allowed { Kind::Allowed } else { Kind::Denied };
+        Self { kind, source: Source::Store, capacity: rule.limit, rules: PerRule::one(rule) }
+    }
+
     /// The answer to a request that costs more than `capacity`: no wait helps, and no store is asked.
-    #[must_use]
     pub fn never(capacity: u32) -> Self {
         Self { kind: Kind::Never, source: Source::Store, capacity, rules: PerRule::from_iter([]) }
     }
@@ -216,15 +225,45 @@ impl Limited {
     }
 
     /// The denial.
-    #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.0
+    }
+
+    /// The denial.
+    pub fn into_decision(self) -> Decision {
+        *self.0
+    }
+
+    /// The wait after which the same request is allowed; none if no wait helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.0.retry_after()
     }
 
     fn advice(&self) -> String {
         match self.0.retry_after() {
             Some(wait) => format!("retry after {wait:?}"),
             None => format!("the cost is above the capacity of {}", self.0.capacity),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{PolicyState, decide};
+    use crate::{Policy, Timestamp};
+
+    #[test]
+    fn a_cost_above_the_capacity_is_never_even_if_a_store_was_asked() {
+        for rule in ["gcra 2/s", "gcra 1 per 1099511627776us", "gcra 2/s queue 5s", "fixed_window 2/s"] {
+            let policy = Policy::new("p", [rule.parse().unwrap()]).unwrap();
+            for cost in [3, u32::MAX] {
+                let action = Action::consume(&policy, "k").with_cost(cost);
+                let outcome = decide(&action, Timestamp::MAX, &mut PolicyState::fresh(&policy));
+                let decision = Decision::of(&action, &outcome, 0);
+                assert!(decision.is_never() && decision.retry_after().is_none(), "{rule} {cost}");
+            }
         }
     }
 }

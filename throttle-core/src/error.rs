@@ -58,8 +58,8 @@ pub enum SetupError {
     /// Policy names are part of storage keys and of header fields.
     #[error("policy name {0:?}: use 1 to 64 ASCII letters, digits, '-', '_' or '.'")]
     PolicyName(String),
-    /// A text that is not a quota.
-    #[error("{text:?} is not a quota: {reason}")]
+    /// A text that is not a quota, a rule or the name of an algorithm.
+    #[error("cannot read {text:?}: {reason}")]
     Parse {
         /// The text as given.
         text: String,

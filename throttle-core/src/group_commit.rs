@@ -19,7 +19,7 @@ use self::batch::{Batch, Looked};
 use self::bell::Bell;
 use self::queue::{Left, Queue, Turn};
 use self::seat::Seat;
-use crate::{Action, Outcome, PolicyName, Results, StoreBackend};
+use crate::{Action, Outcome, PolicyName, Results, StoreBackend, Take, TakeOutcome};
 
 const MAX_BATCH: usize = 128;
 
@@ -36,6 +36,9 @@ const MAX_BATCH: usize = 128;
 /// **Cancellation.** A call dropped before its batch was sent was never there. After that it is charged or not, and the
 /// batch goes on for the others. A batch that nobody waits for any more is dropped, as the call of a lone caller is.
 /// Whoever waits drives the running batch, so nothing depends on one caller being polled; no task is spawned.
+///
+/// **Panics.** If the backend panics, or gives fewer answers than it was asked for, every caller in that batch panics:
+/// what it asked for may have been charged, and is not asked again.
 ///
 /// **Order.** [`reset`](StoreBackend::reset), [`reset_policy`](StoreBackend::reset_policy) and
 /// [`ping`](StoreBackend::ping) go straight to the backend: requests that are waiting when one of them is called may be
@@ -162,6 +165,13 @@ impl<B: StoreBackend> GroupCommit<B> {
     }
 }
 
+/// The backend panicked while it decided for this caller among others, or gave fewer answers than it was asked for.
+/// Either may have come after it charged, so nothing is asked again.
+#[expect(clippy::panic, reason = "a defect of the backend, told to each of its callers")]
+fn unanswered<T>() -> T {
+    panic!("the backend behind a GroupCommit panicked, or gave fewer answers than it was asked for")
+}
+
 /// What came of driving.
 enum Drive {
     /// All was done that could be.
@@ -171,7 +181,7 @@ enum Drive {
     Later,
 }
 
-/// Ends a batch when it has been answered, and also when the backend panics: the callers in it then ask alone.
+/// Ends a batch when it has been answered, and also when the backend panics: the callers in it then do too.
 struct Landing<'g, B: StoreBackend> {
     group: &'g GroupCommit<B>,
     batch: &'g Arc<Batch<B::BaseError>>,
@@ -199,10 +209,7 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
             poll_fn(|context| seat.poll(context)).await;
             seat.answer()
         };
-        match answer {
-            Some(answer) => answer,
-            None => Box::pin(self.backend.decide(action)).await,
-        }
+        answer.unwrap_or_else(unanswered)
     }
 
     async fn decide_many(&self, actions: &[Action<'_>]) -> Results<Outcome, Self::BaseError> {
@@ -210,14 +217,7 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
         for seat in &mut seats {
             poll_fn(|context| seat.poll(context)).await;
         }
-        let mut answers = Vec::with_capacity(actions.len());
-        for (seat, action) in seats.iter().zip(actions) {
-            answers.push(match seat.answer() {
-                Some(answer) => answer,
-                None => Box::pin(self.backend.decide(action)).await,
-            });
-        }
-        answers
+        seats.iter().map(|seat| seat.answer().unwrap_or_else(unanswered)).collect()
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, Self::BaseError> {
@@ -230,6 +230,11 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
 
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.backend.ping().await
+    }
+
+    /// Never: what is asked here goes through a batch.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
     }
 }
 

@@ -17,7 +17,6 @@ pub(crate) use self::explain::explain;
 pub use self::fixed_window::{FixedWindow, FixedWindowState};
 pub use self::sliding_log::{LogEntry, LogSummary, SlidingLog, SlidingLogState};
 pub use self::sliding_window::{SlidingWindow, SlidingWindowState};
-pub(crate) use self::state::PackedState;
 pub use self::state::{PolicyState, RuleState, StoredState};
 
 use crate::Timestamp;
@@ -34,6 +33,20 @@ pub enum Kernel {
     SlidingWindow(SlidingWindow),
     /// Sliding window log.
     SlidingLog(SlidingLog),
+}
+
+/// A bucket whose numbers fit 64 bits: nearly every rule.
+pub(crate) type NarrowBucket = bucket::Exact<u64>;
+
+impl Kernel {
+    /// The bucket, if it is a narrow one.
+    #[inline(always)]
+    pub(crate) fn narrow_bucket(&self) -> Option<NarrowBucket> {
+        match self {
+            Self::Bucket(bucket) if bucket.is_narrow() => Some(bucket.exact()),
+            _ => None,
+        }
+    }
 }
 
 /// What is asked of one rule.

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use sha2::{Digest, Sha256};
 
-use crate::PolicyName;
+use crate::{PolicyName, SetupError};
 
 /// Keys of at most this many bytes are stored as they are; longer ones by their SHA-256.
 pub const MAX_KEY_BYTES: usize = 200;
@@ -26,10 +26,14 @@ const HASHED: u8 = b'#';
 #[must_use]
 #[inline]
 pub fn stored_key(key: &str) -> Cow<'_, str> {
-    if key.len() <= MAX_KEY_BYTES && key.as_bytes().first() != Some(&HASHED) {
-        return Cow::Borrowed(key);
-    }
-    Cow::Owned(hashed(key))
+    if is_stored_as_is(key) { Cow::Borrowed(key) } else { Cow::Owned(hashed(key)) }
+}
+
+/// Whether [`stored_key`] is the key itself.
+#[must_use]
+#[inline]
+pub fn is_stored_as_is(key: &str) -> bool {
+    key.len() <= MAX_KEY_BYTES && key.as_bytes().first() != Some(&HASHED)
 }
 
 #[cold]
@@ -54,6 +58,21 @@ pub fn storage_key(prefix: &str, policy: &PolicyName, key: &str) -> String {
 #[must_use]
 pub fn storage_prefix(prefix: &str, policy: &PolicyName) -> String {
     format!("{prefix}:1:{policy}:")
+}
+
+/// Whether names that start with `prefix` can be told from those of every other prefix.
+///
+/// # Errors
+///
+/// [`SetupError::Setting`] if it is empty, longer than 64 bytes, or could make two keys one: with `:1:` in it or `:1` at
+/// its end; or has braces, which would tie all keys of a Redis cluster to one node.
+pub fn validate_prefix(prefix: &str) -> Result<(), SetupError> {
+    let posing = prefix.contains(":1:") || prefix.ends_with(":1") || prefix.contains(['{', '}']);
+    if prefix.is_empty() || prefix.len() > 64 || posing {
+        let reason = "use 1 to 64 bytes, without ':1:', a final ':1', '{' and '}'".to_owned();
+        return Err(SetupError::Setting { setting: "prefix", reason });
+    }
+    Ok(())
 }
 
 #[cfg(test)]

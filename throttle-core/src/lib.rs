@@ -19,6 +19,7 @@ mod limiter;
 mod per_rule;
 #[cfg(feature = "serde")]
 mod serde_text;
+mod take;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
@@ -26,7 +27,9 @@ pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
 pub use self::group_commit::GroupCommit;
-pub use self::key::{MAX_KEY_BYTES, storage_key, storage_prefix, stored_key};
+pub use self::key::{
+    MAX_KEY_BYTES, is_stored_as_is, storage_key, storage_prefix, stored_key, validate_prefix,
+};
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
@@ -35,4 +38,5 @@ pub use self::store::{
     AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, Operation, Results, Store,
     StoreBackend, StoreUnavailableError,
 };
+pub use self::take::{Take, TakeOutcome};
 pub use self::time::Timestamp;

@@ -2,6 +2,7 @@
 
 mod acquire;
 mod blocking;
+mod check;
 mod detached;
 mod reserve;
 
@@ -9,11 +10,12 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use self::blocking::Blocking;
+use self::check::Check;
 pub use self::reserve::{Reservation, Reserve};
 
 use crate::{
     Action, Clock, Decision, Guarded, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
-    SystemClock, Timestamp,
+    SystemClock, Take, Timestamp,
 };
 
 /// A [`Policy`] on a store. Cheap to clone; clones share everything.
@@ -26,12 +28,12 @@ use crate::{
 /// for.
 pub struct RateLimiter<S> {
     inner: Arc<Inner<S>>,
+    clock: Option<Arc<dyn Clock>>,
 }
 
 struct Inner<S> {
     store: S,
     policy: Policy,
-    clock: Option<Arc<dyn Clock>>,
 }
 
 impl<B: StoreBackend> RateLimiter<Guarded<B>> {
@@ -46,21 +48,14 @@ impl<S: Store> RateLimiter<S> {
     /// Limits by `policy` on a store that is guarded already, such as an [`AnyStore`](crate::AnyStore).
     #[must_use]
     pub fn on(policy: Policy, store: S) -> Self {
-        Self { inner: Arc::new(Inner { store, policy, clock: None }) }
+        Self { inner: Arc::new(Inner { store, policy }), clock: None }
     }
 
-    /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer.
+    /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer. Clones made
+    /// before keep to theirs.
     #[must_use]
-    pub fn with_clock(self, clock: impl Clock) -> Self
-    where
-        S: Clone,
-    {
-        let inner = Arc::try_unwrap(self.inner).unwrap_or_else(|shared| Inner {
-            store: shared.store.clone(),
-            policy: shared.policy.clone(),
-            clock: None,
-        });
-        Self { inner: Arc::new(Inner { clock: Some(Arc::new(clock)), ..inner }) }
+    pub fn with_clock(self, clock: impl Clock) -> Self {
+        Self { clock: Some(Arc::new(clock)), ..self }
     }
 
     /// What is limited.
@@ -97,8 +92,13 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     #[inline]
-    pub async fn check_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        self.decide(&Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+    pub fn check_n(
+        &self,
+        key: &str,
+        cost: u32,
+    ) -> impl Future<Output = Result<Decision, StoreUnavailableError>> + Send {
+        let later = move || async move { self.decide(&self.consume(key, cost)).await };
+        Check { limiter: self, key, cost, later: Some(later), call: None }
     }
 
     /// What [`check`](Self::check) would answer. Nothing changes.
@@ -163,7 +163,18 @@ impl<S: Store> RateLimiter<S> {
         self.inner.store.reset_policy(self.inner.policy.name()).await
     }
 
-    #[inline]
+    #[inline(always)]
+    fn consume<'a>(&'a self, key: &'a str, cost: u32) -> Action<'a> {
+        Action::consume(&self.inner.policy, key).with_cost(cost).at(self.now())
+    }
+
+    /// The most frequent case by itself.
+    #[inline(always)]
+    fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
+        let take = Take::new(*action)?;
+        Some(take.explain(self.inner.store.decide_now(&take)?))
+    }
+
     async fn decide(&self, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
         if action.is_hopeless() {
             return Ok(Decision::never(action.policy().capacity()));
@@ -174,18 +185,18 @@ impl<S: Store> RateLimiter<S> {
 
     #[inline]
     fn now(&self) -> Option<Timestamp> {
-        self.inner.clock.as_ref().map(|clock| clock.now())
+        self.clock.as_ref().map(|clock| clock.now())
     }
 
     /// The clock that waits are measured on.
     fn wait_clock(&self) -> Arc<dyn Clock> {
-        self.inner.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
+        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
     }
 }
 
 impl<S> Clone for RateLimiter<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self { inner: Arc::clone(&self.inner), clock: self.clock.clone() }
     }
 }
 
@@ -194,13 +205,14 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
         f.debug_struct("RateLimiter")
             .field("policy", &self.inner.policy)
             .field("store", &self.inner.store)
-            .field("clock", &self.inner.clock)
+            .field("clock", &self.clock)
             .finish()
     }
 }
 
 /// What [`RateLimiter::take_up_to`] took.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use = "it may have taken fewer than were asked for"]
 pub struct Taken {
     units: u32,
     decision: Decision,
@@ -214,7 +226,6 @@ impl Taken {
     }
 
     /// The decision on the last unit: allowed if all were taken, else the denial of the first that was not.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }

@@ -151,6 +151,18 @@ impl std::str::FromStr for PolicyName {
     }
 }
 
+impl std::hash::Hash for PolicyName {
+    fn hash<H: std::hash::Hasher>(&self, hasher: &mut H) {
+        self.as_str().hash(hasher);
+    }
+}
+
+impl AsRef<str> for PolicyName {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
 impl fmt::Display for PolicyName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

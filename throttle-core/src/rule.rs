@@ -229,14 +229,15 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes.
+/// Reads what [`Display`](fmt::Display) writes; case does not matter.
 impl FromStr for Rule {
     type Err = SetupError;
 
     fn from_str(text: &str) -> Result<Self, SetupError> {
         let (algorithm, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text, ""));
         let algorithm = algorithm.parse()?;
-        match rest.rsplit_once("queue") {
+        // ASCII letters keep their places in lower case.
+        match rest.to_ascii_lowercase().rsplit_once("queue") {
             None => Self::new(algorithm, rest),
             Some((quota, queue)) => {
                 let fail = |reason| SetupError::Parse { text: text.to_owned(), reason };
@@ -288,6 +289,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
         }
+        assert_eq!("leaky_bucket 5/s QUEUE 2s".parse::<Rule>().unwrap().queue(), Duration::from_secs(2));
         assert_eq!("GCRA 10/s".parse::<Rule>().unwrap(), Rule::gcra("10/s").unwrap());
         assert_eq!("sliding-window 10/s".parse::<Rule>().unwrap(), Rule::sliding_window("10/s").unwrap());
         for text in ["", "bucket 10/s", "gcra", "gcra 10/s queue", "gcra 10/s queue 5"] {

@@ -6,7 +6,7 @@ mod operations;
 pub use self::error::{BaseErrorSet, ConnectError, Effect, ErrorKind, StoreUnavailableError};
 
 use self::operations::store_operations;
-use crate::{Action, Outcome, PolicyName};
+use crate::{Action, Outcome, PolicyName, Take, TakeOutcome};
 
 /// One result for each thing asked for, in order.
 pub type Results<T, E> = Vec<Result<T, E>>;
@@ -50,6 +50,11 @@ store_operations! {
 
         /// Whether the store answers.
         Ping: async fn ping(&self) -> Result<()>;
+    }
+    at once {
+        /// What `decide` would answer, if that takes no waiting and cannot fail. `None`, the default, says that nothing
+        /// happened, and that `decide` is to be asked.
+        fn decide_now(&self, take: &Take<'_>) -> TakeOutcome;
     }
 }
 

@@ -168,7 +168,7 @@ async fn endless_conflicts_end_with_the_deadline() {
 #[tokio::test]
 async fn names_start_with_the_prefix() {
     let store = StubStore::default();
-    let backend = CasBackend::new(store.clone()).with_prefix("mine");
+    let backend = CasBackend::new(store.clone()).with_prefix("mine").unwrap();
     let policy = policy("gcra 3/h");
     backend.decide(&Action::consume(&policy, "k")).await.unwrap();
     assert_eq!(store.keys(), ["mine:1:p:k"]);

@@ -1,12 +1,13 @@
 //! [`MemoryBackend`]: the shards, their locks and the clock.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use throttle_core::{Action, Outcome, PolicyName, StoreBackend, stored_key};
+use throttle_core::{
+    Action, Outcome, PolicyName, StoreBackend, Take, TakeOutcome, Timestamp, is_stored_as_is, stored_key,
+};
 
 use crate::MemoryConfig;
 use crate::clock::StoreClock;
@@ -22,8 +23,8 @@ const MIN_SHARD_KEYS: usize = 1_024;
 /// The embedded store. Cheap to clone; clones share everything.
 ///
 /// Decides at its own monotonic clock unless an action brings its time; a call never waits, and a future that was never
-/// polled did nothing. States of actions that bring their time are only dropped by the bound, not by expiry: that time
-/// is the caller's, and may step back.
+/// polled did nothing. From the first action on that brings its time, states are dropped by the bound alone, not by expiry:
+/// that time is the caller's, and may step back.
 #[derive(Clone)]
 pub struct MemoryBackend {
     inner: Arc<Inner>,
@@ -34,6 +35,8 @@ struct Inner {
     hasher: KeyHasher,
     population: Arc<Population>,
     clock: StoreClock,
+    /// The shard that the next sweep on the side is of.
+    next_swept: AtomicUsize,
 }
 
 /// A table on cache lines of its own, so that neighbors do not slow each other down.
@@ -47,24 +50,28 @@ impl MemoryBackend {
         let (hasher, population) = (KeyHasher::default(), Arc::new(Population::at_most(config.max_keys)));
         let shard = |_| Shard(Mutex::new(Table::new(hasher.clone(), Arc::clone(&population))));
         let shards = (0..shard_count(config.max_keys)).map(shard).collect();
-        Self { inner: Arc::new(Inner { shards, hasher, population, clock: StoreClock::new(config.clock) }) }
-    }
-
-    #[inline(always)]
-    fn decide_at_once(&self, action: &Action<'_>) -> Outcome {
-        let (now, own) = match action.now() {
-            Some(now) => (now, false),
-            None => (self.inner.clock.now(), true),
-        };
-        let key = stored_key(action.key());
-        let hash = self.inner.hasher.hash(action.policy().name(), &key);
-        self.inner.shard(hash).lock().decide(action, &key, hash, now, own)
+        Self {
+            inner: Arc::new(Inner {
+                shards,
+                hasher,
+                population,
+                clock: StoreClock::new(config.clock),
+                next_swept: AtomicUsize::new(0),
+            }),
+        }
     }
 
     /// How many states are kept.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.population.count()
+    }
+
+    /// How many keys of `policy` there are of which anything still counts. Looks at every state.
+    #[must_use]
+    pub fn keys_of(&self, policy: &PolicyName) -> usize {
+        let now = self.inner.clock.now();
+        self.inner.shards.iter().map(|shard| shard.0.lock().count_policy(policy, now)).sum()
     }
 
     /// Whether nothing is kept.
@@ -99,19 +106,46 @@ impl StoreBackend for MemoryBackend {
         "memory"
     }
 
+    async fn decide(&self, action: &Action<'_>) -> Result<Outcome, MemoryError> {
+        let key = stored_key(action.key());
+        let hash = self.inner.hasher.hash(action.policy().name(), &key);
+        let mut table = self.inner.shard(hash).lock();
+        let now = self.inner.moment(action);
+        let outcome = table.decide(action, &key, hash, now);
+        let swept = table.has_swept();
+        drop(table);
+        if swept {
+            self.inner.sweep_another(now);
+        }
+        Ok(outcome)
+    }
+
     #[inline(always)]
-    fn decide(&self, action: &Action<'_>) -> impl Future<Output = Result<Outcome, MemoryError>> + Send {
-        Decide { backend: self, action }
+    fn decide_now(&self, take: &Take<'_>) -> Option<TakeOutcome> {
+        let (action, key) = (take.action(), take.action().key());
+        if !is_stored_as_is(key) {
+            return None;
+        }
+        let hash = self.inner.hasher.hash(action.policy().name(), key);
+        let mut table = self.inner.shard(hash).lock();
+        let outcome = table.decide_now(take, key, hash, || self.inner.moment(action));
+        let swept = table.has_swept();
+        drop(table);
+        if swept {
+            self.inner.sweep_another(self.inner.moment(action));
+        }
+        outcome
     }
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, MemoryError> {
         let key = stored_key(key);
         let hash = self.inner.hasher.hash(policy, &key);
-        Ok(self.inner.shard(hash).lock().remove(policy, &key, hash))
+        Ok(self.inner.shard(hash).lock().remove(policy, &key, hash, self.inner.clock.now()))
     }
 
     async fn reset_policy(&self, policy: &PolicyName) -> Result<u64, MemoryError> {
-        let removed = self.inner.shards.iter().map(|shard| shard.0.lock().remove_policy(policy));
+        let now = self.inner.clock.now();
+        let removed = self.inner.shards.iter().map(|shard| shard.0.lock().remove_policy(policy, now));
         Ok(removed.map(|count| u64::try_from(count).unwrap_or(u64::MAX)).sum())
     }
 
@@ -127,23 +161,24 @@ impl Inner {
     fn shard(&self, hash: u64) -> &Mutex<Table> {
         &self.shards[(hash >> 40) as usize & (self.shards.len() - 1)].0
     }
-}
 
-/// A decision that is made when it is polled.
-///
-/// Written by hand because it can be inlined into whoever polls it: the outcome is never copied from one layer to the
-/// next, which would take as long as deciding.
-struct Decide<'b, 'c, 'a> {
-    backend: &'b MemoryBackend,
-    action: &'c Action<'a>,
-}
+    /// Every table gets its turn, also those that no call comes to; one that is busy sweeps for itself.
+    #[cold]
+    fn sweep_another(&self, now: Timestamp) {
+        let next = self.next_swept.fetch_add(1, Ordering::Relaxed) % self.shards.len();
+        if let Some(mut table) = self.shards.get(next).and_then(|shard| shard.0.try_lock()) {
+            table.sweep(now);
+        }
+    }
 
-impl Future for Decide<'_, '_, '_> {
-    type Output = Result<Outcome, MemoryError>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<Self::Output> {
-        Poll::Ready(Ok(self.backend.decide_at_once(self.action)))
+    /// When `action` is decided. Asked under the lock, so that no decision is older than the one before; and the
+    /// processor looks for the key while the counter is read.
+    #[inline]
+    fn moment(&self, action: &Action<'_>) -> Timestamp {
+        match action.now() {
+            Some(now) => now,
+            None => self.clock.now(),
+        }
     }
 }
 

@@ -2,17 +2,19 @@
 
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use compact_str::CompactString;
 use hashbrown::HashTable;
 use throttle_core::kernel::{PolicyState, decide};
-use throttle_core::{Action, Outcome, PolicyName, Timestamp};
+use throttle_core::{Action, Outcome, PolicyName, Take, TakeOutcome, Timestamp};
 
-/// How many calls go by between two sweeps of a shard, and how many places one sweep looks at: about one place per
-/// call, in runs that the processor reads ahead.
-const SWEEP_EVERY: u32 = 64;
+/// How many calls go by between two sweeps of a shard, and how many places one sweep looks at, in runs that the
+/// processor reads ahead. A new key counts as many calls: it looks at four places, so that what has expired goes faster
+/// than new keys come.
+const SWEEP_EVERY: u32 = 256;
 const SWEEP_PLACES: usize = 64;
+const CALLS_OF_NEW_KEY: u32 = 16;
 
 /// How many states are compared when one has to go. In a shard of no more than this many, the choice is exact.
 const EVICTION_SAMPLE: usize = 16;
@@ -23,8 +25,9 @@ const SPARSE: usize = 8;
 /// The least number of places: below it there is nothing to give back.
 const MIN_PLACES: usize = 64;
 
-/// What is kept of one key under one policy.
+/// What is kept of one key under one policy: one cache line, of its own.
 #[derive(Debug)]
+#[repr(align(64))]
 struct Entry {
     key: CompactString,
     policy: PolicyName,
@@ -32,18 +35,27 @@ struct Entry {
 }
 
 impl Entry {
+    #[inline(always)]
     fn is_of(&self, policy: &PolicyName, key: &str) -> bool {
         same(self.key.as_bytes(), key.as_bytes()) && self.policy == *policy
     }
 }
 
-/// Equality of short texts, in the caller's code: a call costs more than the comparison.
+/// Equality of texts; of short ones, in the caller's code: a call costs more than the comparison.
 #[inline]
 fn same(a: &[u8], b: &[u8]) -> bool {
-    let ((a_words, a_rest), (b_words, b_rest)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     a.len() == b.len()
-        && a_words.iter().zip(b_words).all(|(a, b)| u64::from_ne_bytes(*a) == u64::from_ne_bytes(*b))
-        && a_rest.iter().zip(b_rest).all(|(a, b)| a == b)
+        && match a.len() {
+            8..=16 => same_ends::<8>(a, b),
+            17..=32 => same_ends::<16>(a, b),
+            _ => a == b,
+        }
+}
+
+/// Whether the first and the last `N` bytes are equal.
+#[inline]
+fn same_ends<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+    a.first_chunk::<N>() == b.first_chunk::<N>() && a.last_chunk::<N>() == b.last_chunk::<N>()
 }
 
 /// Places a state in the table of all of them: the same for all tables of a store.
@@ -54,8 +66,8 @@ impl KeyHasher {
     #[inline]
     pub(crate) fn hash(&self, policy: &PolicyName, key: &str) -> u64 {
         let mut hasher = self.0.build_hasher();
-        hasher.write_u64(policy.fingerprint());
         hasher.write(key.as_bytes());
+        hasher.write_u64(policy.fingerprint());
         hasher.finish()
     }
 }
@@ -65,11 +77,14 @@ impl KeyHasher {
 pub(crate) struct Population {
     count: AtomicUsize,
     max: usize,
+    /// Whether states may be of a time that callers brought. They cannot be told from the others, and that time may step
+    /// back: from then on nothing expires by the store's own.
+    of_foreign_time: AtomicBool,
 }
 
 impl Population {
     pub(crate) const fn at_most(max: usize) -> Self {
-        Self { count: AtomicUsize::new(0), max }
+        Self { count: AtomicUsize::new(0), max, of_foreign_time: AtomicBool::new(false) }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -78,6 +93,14 @@ impl Population {
 
     pub(crate) const fn max(&self) -> usize {
         self.max
+    }
+
+    /// Looked at before it is written, so that threads do not take the line from each other.
+    #[inline]
+    fn note_time_of(&self, action: &Action<'_>) {
+        if action.now().is_some() && !self.of_foreign_time.load(Ordering::Relaxed) {
+            self.of_foreign_time.store(true, Ordering::Relaxed);
+        }
     }
 
     /// One more; whether there was room for it.
@@ -107,20 +130,10 @@ impl Table {
     }
 
     /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
-    /// If it is the store's `own_time`, it may end the life of other states.
-    #[inline(always)]
-    pub(crate) fn decide(
-        &mut self,
-        action: &Action<'_>,
-        key: &str,
-        hash: u64,
-        now: Timestamp,
-        own_time: bool,
-    ) -> Outcome {
-        self.calls += 1;
-        if self.calls >= SWEEP_EVERY {
-            self.sweep(now, own_time);
-        }
+    /// It may end the life of other states.
+    pub(crate) fn decide(&mut self, action: &Action<'_>, key: &str, hash: u64, now: Timestamp) -> Outcome {
+        self.population.note_time_of(action);
+        self.count(1, now);
         let policy = action.policy().name();
         if let Some(entry) = self.entries.find_mut(hash, |entry| entry.is_of(policy, key)) {
             return decide(action, now, &mut entry.state);
@@ -128,21 +141,62 @@ impl Table {
         self.decide_first(action, key, hash, now)
     }
 
-    /// Forgets one key; whether it was there.
-    pub(crate) fn remove(&mut self, policy: &PolicyName, key: &str, hash: u64) -> bool {
-        let Ok(entry) = self.entries.find_entry(hash, |entry| entry.is_of(policy, key)) else { return false };
-        entry.remove();
-        self.population.shrink(1);
-        true
+    /// The same, on a state that is stored already and is of a bucket. `None` says that nothing happened.
+    #[inline(always)]
+    pub(crate) fn decide_now(
+        &mut self,
+        take: &Take<'_>,
+        key: &str,
+        hash: u64,
+        moment: impl FnOnce() -> Timestamp,
+    ) -> Option<TakeOutcome> {
+        let policy = take.action().policy().name();
+        let entry = self.entries.find_mut(hash, |entry| entry.is_of(policy, key))?;
+        let now = moment();
+        let outcome = take.decide(now, &mut entry.state)?;
+        self.population.note_time_of(take.action());
+        self.count(1, now);
+        Some(outcome)
     }
 
-    /// Forgets every key of one policy; how many they were.
-    pub(crate) fn remove_policy(&mut self, policy: &PolicyName) -> usize {
-        let before = self.entries.len();
+    /// Counts the calls between two sweeps.
+    #[inline(always)]
+    fn count(&mut self, calls: u32, now: Timestamp) {
+        self.calls += calls;
+        if self.calls >= SWEEP_EVERY {
+            self.sweep(now);
+        }
+    }
+
+    /// Whether the last call swept. It is to sweep another table as well then: some are called seldom.
+    #[inline(always)]
+    pub(crate) const fn has_swept(&self) -> bool {
+        self.calls == 0
+    }
+
+    /// Forgets one key; whether anything of it still counted.
+    pub(crate) fn remove(&mut self, policy: &PolicyName, key: &str, hash: u64, now: Timestamp) -> bool {
+        let Ok(entry) = self.entries.find_entry(hash, |entry| entry.is_of(policy, key)) else { return false };
+        let (entry, _) = entry.remove();
+        self.population.shrink(1);
+        self.is_live(&entry, now)
+    }
+
+    /// Forgets every key of one policy; of how many anything still counted.
+    pub(crate) fn remove_policy(&mut self, policy: &PolicyName, now: Timestamp) -> usize {
+        let (before, live) = (self.entries.len(), self.count_policy(policy, now));
         self.entries.retain(|entry| entry.policy != *policy);
-        let removed = before - self.entries.len();
-        self.population.shrink(removed);
-        removed
+        self.population.shrink(before - self.entries.len());
+        live
+    }
+
+    /// How many keys of one policy there are of which anything still counts.
+    pub(crate) fn count_policy(&self, policy: &PolicyName, now: Timestamp) -> usize {
+        self.entries.iter().filter(|entry| entry.policy == *policy && self.is_live(entry, now)).count()
+    }
+
+    fn is_live(&self, entry: &Entry, now: Timestamp) -> bool {
+        entry.state.expires_at() > now || self.population.of_foreign_time.load(Ordering::Relaxed)
     }
 
     pub(crate) fn allocated_bytes(&self) -> usize {
@@ -155,6 +209,7 @@ impl Table {
         let mut state = PolicyState::fresh(action.policy());
         let outcome = decide(action, now, &mut state);
         if outcome.changes_state(action) && !state.is_fresh() {
+            self.count(CALLS_OF_NEW_KEY, now);
             self.insert(Entry { key: key.into(), policy: action.policy().name().clone(), state }, hash);
         }
         outcome
@@ -186,9 +241,9 @@ impl Table {
 
     /// Removes expired states from the next few places, and gives back memory at the end of a round.
     #[cold]
-    fn sweep(&mut self, now: Timestamp, own_time: bool) {
+    pub(crate) fn sweep(&mut self, now: Timestamp) {
         self.calls = 0;
-        if !own_time {
+        if self.population.of_foreign_time.load(Ordering::Relaxed) {
             return;
         }
         let places = self.entries.num_buckets();

@@ -52,9 +52,9 @@ fn above_the_bound_the_state_nearest_to_full_goes_first() {
     let (store, _clock) = store(10);
     let policy = policy("gcra 10/m");
     for key in 0..10_u32 {
-        take(&store, &policy, &key.to_string(), 10 - key);
+        let _ = take(&store, &policy, &key.to_string(), 10 - key);
     }
-    take(&store, &policy, "new", 5);
+    let _ = take(&store, &policy, "new", 5);
     assert_eq!(store.len(), 10);
     assert_eq!(take(&store, &policy, "9", 0).remaining(), 10, "it owed least, and is forgotten");
     for key in 0..9_u32 {
@@ -68,7 +68,7 @@ fn o_76_a_flood_of_keys_stays_within_the_bound_and_frees_nobody() {
     let policy = policy("gcra 10/h");
     assert_eq!(take(&store, &policy, "exhausted", 10).remaining(), 0);
     for key in 0..1_000_000_u32 {
-        take(&store, &policy, &key.to_string(), 1);
+        let _ = take(&store, &policy, &key.to_string(), 1);
         assert!(key % 10_000 != 0 || store.len() <= 10_000);
     }
     assert_eq!(store.len(), 10_000);
@@ -84,7 +84,7 @@ fn the_bound_is_kept_by_many_threads_at_once() {
             let (store, policy) = (&store, &policy);
             scope.spawn(move || {
                 for key in 0..20_000_u32 {
-                    take(store, policy, &format!("{thread}-{key}"), 1);
+                    let _ = take(store, policy, &format!("{thread}-{key}"), 1);
                     assert!(store.len() <= 5_000 + 4, "a thread that adds one has not yet removed one");
                 }
             });
@@ -98,12 +98,12 @@ fn o_19_expired_states_go_as_calls_are_made_and_memory_with_them() {
     let (store, clock) = store(1_000_000);
     let policy = policy("gcra 1/s");
     for key in 0..100_000_u32 {
-        take(&store, &policy, &key.to_string(), 1);
+        let _ = take(&store, &policy, &key.to_string(), 1);
     }
     let full = store.allocated_bytes();
     clock.advance(Duration::from_secs(1));
     for call in 0..1_000_000_u32 {
-        take(&store, &policy, &format!("steady-{}", call % 100), 1);
+        let _ = take(&store, &policy, &format!("steady-{}", call % 100), 1);
     }
     assert!(store.len() <= 100, "{} states left", store.len());
     assert!(store.allocated_bytes() < full / 10, "{} of {full} bytes left", store.allocated_bytes());
@@ -119,7 +119,7 @@ fn a_state_that_still_counts_is_never_swept() {
         let resets = take(&store, policy, "key", 10).reset_after();
         clock.advance(resets - Duration::from_micros(1));
         for call in 0..20_000 {
-            take(&store, policy, &format!("other-{}", call % 10), 0);
+            let _ = take(&store, policy, &format!("other-{}", call % 10), 0);
         }
         assert_eq!(take(&store, policy, "key", 0).reset_after(), Duration::from_micros(1), "{policy:?}");
     }
@@ -158,8 +158,8 @@ fn resetting_a_policy_leaves_the_others_alone() {
     let store = MemoryBackend::default();
     let (a, b) = (policy("gcra 10/m"), Policy::new("other", [Rule::gcra("10/m").unwrap()]).unwrap());
     for key in 0..1_000_u32 {
-        take(&store, &a, &key.to_string(), 1);
-        take(&store, &b, &key.to_string(), 1);
+        let _ = take(&store, &a, &key.to_string(), 1);
+        let _ = take(&store, &b, &key.to_string(), 1);
     }
     let reset = |name: &PolicyName| pollster::block_on(store.reset_policy(name)).unwrap();
     assert_eq!(reset(a.name()), 1_000);

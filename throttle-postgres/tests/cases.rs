@@ -23,7 +23,6 @@ async fn number(url: &str, statement: &str) -> i64 {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o_80_batches_in_any_order_do_not_deadlock() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "o80").await.unwrap();
     let backend = PostgresBackend::connect(config(&url)).await.unwrap();
     let policy = policy("gcra 1000000/h");
@@ -54,7 +53,6 @@ async fn o_80_batches_in_any_order_do_not_deadlock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o_81_o_84_strict_defaults_and_contention_deny_nobody() {
-    let Some(_) = server(SERVER) else { return };
     for level in ["serializable", "repeatable read", "read committed"] {
         let url = database(SERVER, "o81").await.unwrap();
         ask(&url, &format!("ALTER DATABASE test_o81 SET default_transaction_isolation = '{level}'"))
@@ -77,7 +75,6 @@ async fn o_81_o_84_strict_defaults_and_contention_deny_nobody() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn o_83_a_sweep_is_bounded_and_leaves_what_counts() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "o83").await.unwrap();
     let backend = PostgresBackend::connect(config(&url).sweep_interval(None).unwrap()).await.unwrap();
     let rows = 200_000;
@@ -112,7 +109,6 @@ async fn o_83_a_sweep_is_bounded_and_leaves_what_counts() {
 
 #[tokio::test]
 async fn one_sweeps_at_a_time_and_stops_with_its_backend() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "sweeper").await.unwrap();
     let often = config(&url).sweep_interval(Some(Duration::from_millis(50))).unwrap();
     let backend = PostgresBackend::connect(often).await.unwrap();
@@ -139,7 +135,6 @@ async fn one_sweeps_at_a_time_and_stops_with_its_backend() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_processes_start_at_once() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "start").await.unwrap();
     let config = config(&url).schema("limits").unwrap().table("api_limits").unwrap().unlogged(true);
     let config = config.max_connections(1).unwrap();
@@ -162,7 +157,6 @@ async fn many_processes_start_at_once() {
 
 #[tokio::test]
 async fn keys_are_bytes_and_never_one_another() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "keys").await.unwrap();
     let backend = PostgresBackend::connect(config(&url)).await.unwrap();
     let policy = policy("gcra 1/h");
@@ -196,7 +190,7 @@ async fn keys_are_bytes_and_never_one_another() {
 
 #[tokio::test]
 async fn through_tls() {
-    let (Some(_), Ok(ca)) = (server(SERVER), std::env::var("THROTTLE_TEST_POSTGRES_CA")) else { return };
+    let ca = server("THROTTLE_TEST_POSTGRES_CA");
     let url = database(SERVER, "tls").await.unwrap();
     let ca = std::fs::read(ca).unwrap();
     let backend = PostgresBackend::connect(config(&url).root_certificates(&ca).unwrap()).await.unwrap();
@@ -211,7 +205,6 @@ async fn through_tls() {
 /// What is stored is `kernel::decide`'s state, number for number; the suite compares what is reported.
 #[tokio::test]
 async fn stored_states_are_those_of_the_kernels() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "stored").await.unwrap();
     let backend = PostgresBackend::connect(config(&url)).await.unwrap();
     let now = throttle_core::Timestamp::from_micros(1_700_000_000_000_007).unwrap();
@@ -235,7 +228,6 @@ async fn stored_states_are_those_of_the_kernels() {
 /// Must show: after a million decisions on a hundred keys, table and indexes are below 10 MB with no VACUUM by hand.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_million_decisions_do_not_bloat_the_table() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "bloat").await.unwrap();
     let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
     let backend = PostgresBackend::from_pool(pool, &config(&url)).await.unwrap();

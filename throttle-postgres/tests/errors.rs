@@ -6,7 +6,7 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::own::{Own, free_port};
-use common::{POOLER, SERVER, ask, config, connect, database, server};
+use common::{POOLER, SERVER, ask, config, connect, database};
 use futures_util::future::join_all;
 use sqlx::Row;
 use sqlx::postgres::PgPoolOptions;
@@ -71,7 +71,6 @@ async fn a_server_that_accepts_and_says_nothing() {
 
 #[tokio::test]
 async fn users_and_databases() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "users").await.unwrap();
     let (_, address) = url.rsplit_once('@').unwrap();
     let at = |login: &str| format!("postgres://{login}@{address}");
@@ -91,7 +90,6 @@ async fn users_and_databases() {
 
 #[tokio::test]
 async fn the_schema_is_missing_gone_or_too_new() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "drift").await.unwrap();
     assert!(unsupported(config(&url).migrate(false)).await.contains("schema_sql"));
     ask(&url, &PostgresBackend::schema_sql(&config(&url))).await.unwrap();
@@ -112,7 +110,6 @@ async fn the_schema_is_missing_gone_or_too_new() {
 
 #[tokio::test]
 async fn a_row_that_somebody_holds_is_waited_for_until_the_deadline() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "held").await.unwrap();
     let config = config(&url).response_deadline(Duration::from_millis(500)).unwrap();
     let backend = PostgresBackend::connect(config).await.unwrap();
@@ -131,7 +128,6 @@ async fn a_row_that_somebody_holds_is_waited_for_until_the_deadline() {
 
 #[tokio::test]
 async fn o_79_a_pool_in_use_is_a_pool_that_timed_out() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "pool").await.unwrap();
     let pool = PgPoolOptions::new().max_connections(2).connect(&url).await.unwrap();
     let backend = PostgresBackend::from_pool(pool.clone(), &short(&url)).await.unwrap();
@@ -153,7 +149,6 @@ async fn o_79_a_pool_in_use_is_a_pool_that_timed_out() {
 
 #[tokio::test]
 async fn a_database_that_only_reads() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "read_only").await.unwrap();
     drop(PostgresBackend::connect(config(&url)).await.unwrap());
     ask(&url, "ALTER DATABASE test_read_only SET default_transaction_read_only = on").await.unwrap();
@@ -165,7 +160,6 @@ async fn a_database_that_only_reads() {
 
 #[tokio::test]
 async fn foreign_rows_are_corrupt_and_left_alone() {
-    let Some(_) = server(SERVER) else { return };
     let url = database(SERVER, "corrupt").await.unwrap();
     let backend = PostgresBackend::connect(config(&url)).await.unwrap();
     let policy = policy();
@@ -190,9 +184,7 @@ async fn foreign_rows_are_corrupt_and_left_alone() {
 
 #[tokio::test]
 async fn too_many_connections() {
-    let Some(server) = Own::start(&["max_connections=8", "superuser_reserved_connections=3"]).await else {
-        return;
-    };
+    let server = Own::start(&["max_connections=8", "superuser_reserved_connections=3"]).await;
     let backend = PostgresBackend::connect(short(&server.url()).max_connections(8).unwrap()).await.unwrap();
     tokio::time::sleep(Duration::from_millis(200)).await;
     ask(&server.url(), "CREATE ROLE ordinary LOGIN; GRANT ALL ON SCHEMA public TO ordinary").await.unwrap();
@@ -210,7 +202,7 @@ async fn too_many_connections() {
 /// Must show: typed errors, recovery within a second of the server being up, counts within the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_under_load() {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let backend = PostgresBackend::connect(short(&server.url())).await.unwrap();
     let policy = Policy::new("p", [Rule::gcra("300/h").unwrap()]).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -249,7 +241,6 @@ async fn a_restart_under_load() {
 
 #[tokio::test]
 async fn o_77_a_pooler_gives_each_statement_to_another_server() {
-    let Some(_) = server(POOLER) else { return };
     let backend = common::backend(POOLER, "o77").await.unwrap();
     let policy = policy();
     let caller = async |caller: usize| {

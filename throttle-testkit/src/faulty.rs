@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use throttle_core::{
-    Action, BaseErrorSet, Clock, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock,
+    Action, BaseErrorSet, Clock, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock, Take,
+    TakeOutcome,
 };
 
 pub use self::error::InjectedError;
@@ -185,6 +186,11 @@ impl<B: StoreBackend> StoreBackend for FaultyBackend<B> {
 
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.call(Call::of(Operation::Ping), self.backend.ping()).await
+    }
+
+    /// Never: what is asked here goes through the faults.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
     }
 }
 

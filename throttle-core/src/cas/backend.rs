@@ -7,7 +7,10 @@ use super::job::{Job, Next};
 use super::memory::Memory;
 use super::patience::Patience;
 use super::{CasError, CasOutcome, CasStore, Exchange};
-use crate::{Action, BaseErrorSet, Outcome, PolicyName, Results, StoreBackend, storage_key, storage_prefix};
+use crate::{
+    Action, BaseErrorSet, Outcome, PolicyName, Results, SetupError, StoreBackend, Take, TakeOutcome,
+    storage_key, storage_prefix, validate_prefix,
+};
 
 const PREFIX: &str = "throttle";
 const DEADLINE: Duration = Duration::from_secs(1);
@@ -22,7 +25,10 @@ const REMEMBERED_KEYS: usize = 10_000;
 ///
 /// **Conflicts.** The first retry comes at once, every other later one after a random wait of up to 16 ms, until a
 /// [deadline](Self::with_deadline) has passed: then [`CasError::Contended`], and nothing was charged. An exchange whose
-/// reply was lost is never sent again. Waits are on the tokio timer, if there is one.
+/// reply was lost is never sent again. Waits are on the tokio timer;
+/// without a runtime, the caller's executor gets its turn instead.
+///
+/// **Panics** when it has to wait on a tokio runtime that was built without a timer.
 ///
 /// **Time** is that of [`CasStore::now`].
 ///
@@ -47,10 +53,14 @@ impl<S: CasStore> CasBackend<S> {
         Self { store, prefix: PREFIX.to_owned(), memory: Memory::of(REMEMBERED_KEYS), patience }
     }
 
-    /// What the names of its keys start with, followed by `:`. Two backends of one prefix on one store share state.
-    #[must_use]
-    pub fn with_prefix(self, prefix: impl Into<String>) -> Self {
-        Self { prefix: prefix.into(), ..self }
+    /// What the names of its keys start with. Two backends of one prefix on one store share state.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`validate_prefix`].
+    pub fn with_prefix(self, prefix: &str) -> Result<Self, SetupError> {
+        validate_prefix(prefix)?;
+        Ok(Self { prefix: prefix.to_owned(), ..self })
     }
 
     /// For how long a call goes on after conflicts. The last try may begin just before it has passed, and takes as long
@@ -249,6 +259,11 @@ impl<S: CasStore> StoreBackend for CasBackend<S> {
 
     async fn ping(&self) -> Result<(), Self::BaseError> {
         self.store.ping().await.map_err(CasError::Store)
+    }
+
+    /// Never: what is asked here goes through the store.
+    fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
+        None
     }
 }
 

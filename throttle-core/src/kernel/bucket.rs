@@ -7,7 +7,7 @@
 mod ticks;
 
 pub(crate) use self::ticks::Ticks;
-use super::{Algorithm, Report, Request, StoredState, Verdict, saturate};
+use super::{Algorithm, Report, Request, Verdict, saturate};
 use crate::{Quota, SetupError, Timestamp, rule::MAX_SPAN_MICROS};
 
 /// A bucket's numbers: rate `p/q` in lowest terms, capacity `b`, queue `W`.
@@ -23,6 +23,8 @@ pub struct Bucket {
     queue_micros: u64,
     /// ceil(F + W), in microseconds.
     longest_micros: u64,
+    /// Whether all sums that occur fit 64 bits.
+    narrow: bool,
 }
 
 /// The stored state: TAT = `tat_micros` + `fraction`/`denominator` µs since the Unix epoch.
@@ -55,7 +57,8 @@ impl Bucket {
         let longest = full.div_ceil(u128::from(ticks_per_micro)) + u128::from(queue_micros);
         match u64::try_from(longest) {
             Ok(longest_micros) if longest_micros <= MAX_SPAN_MICROS => {
-                Ok(Self { ticks_per_micro, capacity, ticks_per_unit, queue_micros, longest_micros })
+                let narrow = longest_micros.leading_zeros() + ticks_per_micro.leading_zeros() >= 32 + 2;
+                Ok(Self { ticks_per_micro, capacity, ticks_per_unit, queue_micros, longest_micros, narrow })
             }
             _ => Err(SetupError::SpanTooLong { micros: longest }),
         }
@@ -96,27 +99,32 @@ impl Bucket {
     /// Whether all sums that occur fit 64 bits.
     #[inline]
     pub(crate) const fn is_narrow(&self) -> bool {
-        self.longest_micros.leading_zeros() + self.ticks_per_micro.leading_zeros() >= 32 + 2
+        self.narrow
     }
 
     /// The same numbers for arithmetic on 64 bits, if it [is narrow](Self::is_narrow), or on 128.
     #[inline]
-    pub(crate) fn exact<T: Ticks>(&self) -> Exact<'_, T> {
-        Exact { bucket: self, full: T::from(u64::from(self.capacity)).times(self.ticks_per_unit) }
+    pub(crate) fn exact<T: Ticks>(&self) -> Exact<T> {
+        Exact { bucket: *self, full: T::from(u64::from(self.capacity)).times(self.ticks_per_unit) }
     }
 }
 
 /// A bucket that counts in `T`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Exact<'b, T> {
-    bucket: &'b Bucket,
+pub(crate) struct Exact<T> {
+    bucket: Bucket,
     /// F = b·T.
     full: T,
 }
 
-impl<T: Ticks> Exact<'_, T> {
-    /// Debt D(now) = min(max(0, TAT − now), F + W).
+impl<T: Ticks> Exact<T> {
     #[inline]
+    pub(crate) const fn capacity(&self) -> u32 {
+        self.bucket.capacity
+    }
+
+    /// Debt D(now) = min(max(0, TAT − now), F + W).
+    #[inline(always)]
     pub(crate) fn view(&self, state: Option<&BucketState>, now: Timestamp) -> T {
         let Some(state) = state else { return T::from(0) };
         let (tat, fraction) = match state.fraction {
@@ -134,7 +142,7 @@ impl<T: Ticks> Exact<'_, T> {
     }
 
     /// The debt after one request, if it is allowed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn admit(&self, debt: T, request: &Request) -> Option<T> {
         if request.cost == 0 {
             return Some(debt);
@@ -150,14 +158,14 @@ impl<T: Ticks> Exact<'_, T> {
         debt.less(self.span(u64::from(units)))
     }
 
-    #[inline]
-    pub(crate) fn store(&self, debt: T, now: Timestamp) -> StoredState {
+    #[inline(always)]
+    pub(crate) fn state(&self, debt: T, now: Timestamp) -> BucketState {
         let (micros, fraction) = self.split(debt);
-        StoredState::Bucket(BucketState {
+        BucketState {
             tat_micros: now.as_micros() + micros,
             fraction: saturate(fraction),
             denominator: self.bucket.ticks_per_micro,
-        })
+        }
     }
 
     #[inline]
@@ -188,7 +196,7 @@ impl<T: Ticks> Exact<'_, T> {
     }
 }
 
-impl<T: Ticks> Algorithm for Exact<'_, T> {
+impl<T: Ticks> Algorithm for Exact<T> {
     type View = T;
 
     #[inline]
@@ -314,7 +322,7 @@ mod tests {
             prop_assert_eq!(narrow.verdict(a, &request), wide.verdict(b, &request));
             prop_assert_eq!(narrow.room(a, &request, times), wide.room(b, &request, times));
             prop_assert_eq!(narrow.report(a, now), wide.report(b, now));
-            prop_assert_eq!(narrow.store(a, now), wide.store(b, now));
+            prop_assert_eq!(narrow.state(a, now), wide.state(b, now));
             prop_assert_eq!(u128::from(narrow.refund(a, cost)), wide.refund(b, cost));
         }
     }

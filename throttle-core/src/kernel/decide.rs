@@ -1,7 +1,6 @@
 //! One action on one key's state: who is admitted, and what is kept.
 
-use super::bucket::{Exact, Ticks};
-use super::{Algorithm, Bucket, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
+use super::{Algorithm, Kernel, PolicyState, Request, RuleState, SlidingLogState, StoredState};
 use crate::{Action, Operand, Outcome, Rule, Timestamp};
 
 /// Decides `action` at `now` on what is stored for its key, and moves that to what is to be stored.
@@ -21,68 +20,11 @@ use crate::{Action, Operand, Outcome, Rule, Timestamp};
 /// assert_eq!(decide(&action, now, &mut state).granted(), 0);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[inline(always)]
 pub fn decide(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> Outcome {
-    let request = action.request(now);
-    let rules = action.policy().rules();
-    if let ([rule], [state]) = (rules, stored.states_mut())
-        && let Kernel::Bucket(kernel) = rule.kernel()
-        && action.operand() == Operand::Consume
-    {
-        return consume_bucket(kernel, state, &request, action.times());
+    let (request, rules) = (&action.request(now), action.policy().rules());
+    if stored.states().len() != rules.len() {
+        return decide_refitted(action, now, stored);
     }
-    decide_any(action, &request, stored)
-}
-
-/// One bucket and nothing else: what nearly every decision is, without the loops over rules.
-#[inline(always)]
-fn consume_bucket(kernel: &Bucket, state: &mut StoredState, request: &Request, times: u32) -> Outcome {
-    let seen = state.without_log();
-    let granted = match kernel.is_narrow() {
-        true => consume_exact(&kernel.exact::<u64>(), &seen, state, request, times),
-        false => consume_wide(kernel, &seen, state, request, times),
-    };
-    Outcome::of_one(granted, request.now, seen)
-}
-
-#[cold]
-fn consume_wide(
-    kernel: &Bucket,
-    seen: &RuleState,
-    state: &mut StoredState,
-    request: &Request,
-    times: u32,
-) -> u32 {
-    consume_exact(&kernel.exact::<u128>(), seen, state, request, times)
-}
-
-#[inline(always)]
-fn consume_exact<T: Ticks>(
-    kernel: &Exact<'_, T>,
-    seen: &RuleState,
-    state: &mut StoredState,
-    request: &Request,
-    times: u32,
-) -> u32 {
-    let debt = kernel.view(seen.bucket(), request.now);
-    let Some(mut after) = kernel.admit(debt, request) else { return 0 };
-    let mut granted = 1;
-    if times > 1 {
-        granted = kernel.room(debt, request, times);
-        after = kernel.charge(debt, u64::from(granted) * u64::from(request.cost));
-    }
-    if request.cost > 0 {
-        *state = kernel.store(after, request.now);
-    }
-    granted
-}
-
-#[cold]
-fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
-    if stored.states().len() != action.policy().rules().len() {
-        return decide_refitted(action, request, stored);
-    }
-    let (rules, now) = (action.policy().rules(), request.now);
     if action.operand() == Operand::Refund {
         for (rule, state) in rules.iter().zip(stored.states_mut()) {
             refund(rule, state, request);
@@ -106,9 +48,10 @@ fn decide_any(action: &Action<'_>, request: &Request, stored: &mut PolicyState) 
 
 /// The policy has more or fewer rules than it had. Even then only what changes the state may store it anew: elsewhere
 /// the former rules may still be in force.
-fn decide_refitted(action: &Action<'_>, request: &Request, stored: &mut PolicyState) -> Outcome {
+#[cold]
+fn decide_refitted(action: &Action<'_>, now: Timestamp, stored: &mut PolicyState) -> Outcome {
     let mut fitted = stored.fitted(action.policy());
-    let outcome = decide_any(action, request, &mut fitted);
+    let outcome = decide(action, now, &mut fitted);
     if outcome.changes_state(action) {
         *stored = fitted;
     }
@@ -143,7 +86,7 @@ fn charge(rule: &Rule, state: &mut StoredState, now: Timestamp, units: u64) {
     *state = match rule.kernel() {
         Kernel::Bucket(kernel) => {
             let kernel = kernel.exact::<u128>();
-            kernel.store(kernel.charge(kernel.view(seen.bucket(), now), units), now)
+            StoredState::Bucket(kernel.state(kernel.charge(kernel.view(seen.bucket(), now), units), now))
         }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.charge(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.charge(seen.sliding_window(kernel, now), units)),
@@ -161,7 +104,7 @@ fn refund(rule: &Rule, state: &mut StoredState, request: &Request) {
     *state = match rule.kernel() {
         Kernel::Bucket(kernel) => {
             let kernel = kernel.exact::<u128>();
-            kernel.store(kernel.refund(kernel.view(seen.bucket(), now), units), now)
+            StoredState::Bucket(kernel.state(kernel.refund(kernel.view(seen.bucket(), now), units), now))
         }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.refund(seen.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => kernel.store(kernel.refund(seen.sliding_window(kernel, now), units)),

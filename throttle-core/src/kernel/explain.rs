@@ -1,30 +1,23 @@
 //! From a store's raw outcome to what a caller is told. The only place where that is derived.
 
-use super::{Algorithm, Bucket, Kernel, Request, RuleState, Verdict};
+use super::{Algorithm, Kernel, Request, RuleState, Verdict};
 use crate::per_rule::PerRule;
 use crate::{Action, Operand, Outcome, Rule, RuleDecision};
 
 /// The answer of each rule to the `nth` (from 0) of the requests that `action` asked for at once.
-#[inline(always)]
 pub(crate) fn explain(action: &Action<'_>, outcome: &Outcome, nth: u32) -> PerRule<RuleDecision> {
-    let step = Step::of(action, outcome, nth);
-    if let [rule] = action.policy().rules()
-        && let Kernel::Bucket(kernel) = rule.kernel()
-        && let Some(state) = outcome.only_state()
-    {
-        return PerRule::one(step.explain_bucket(rule, kernel, &state));
-    }
-    explain_all(action, outcome, &step)
-}
-
-#[cold]
-fn explain_all(action: &Action<'_>, outcome: &Outcome, step: &Step) -> PerRule<RuleDecision> {
-    let now = outcome.now();
-    let each = |(rule, state): (&Rule, RuleState)| match rule.kernel() {
-        Kernel::Bucket(kernel) => step.explain_bucket(rule, kernel, &state),
-        Kernel::FixedWindow(kernel) => step.explain(rule, kernel, state.fixed_window(kernel, now)),
-        Kernel::SlidingWindow(kernel) => step.explain(rule, kernel, state.sliding_window(kernel, now)),
-        Kernel::SlidingLog(kernel) => step.explain(rule, kernel, state.sliding_log()),
+    let (step, now) = (Step::of(action, outcome, nth), outcome.now());
+    let each = |(rule, state): (&Rule, RuleState)| {
+        let limit = rule.capacity();
+        match rule.kernel() {
+            Kernel::Bucket(kernel) => {
+                let kernel = kernel.exact::<u128>();
+                step.explain(limit, &kernel, kernel.view(state.bucket(), now))
+            }
+            Kernel::FixedWindow(kernel) => step.explain(limit, kernel, state.fixed_window(kernel, now)),
+            Kernel::SlidingWindow(kernel) => step.explain(limit, kernel, state.sliding_window(kernel, now)),
+            Kernel::SlidingLog(kernel) => step.explain(limit, kernel, state.sliding_log()),
+        }
     };
     action.policy().rules().iter().zip(outcome.states()).map(each).collect()
 }
@@ -48,7 +41,6 @@ enum Fate {
 }
 
 impl Step {
-    #[inline(always)]
     fn of(action: &Action<'_>, outcome: &Outcome, nth: u32) -> Self {
         let request = action.request(outcome.now());
         let cost = u64::from(request.cost);
@@ -61,23 +53,7 @@ impl Step {
         Self { request, before: u64::from(earlier) * cost, fate }
     }
 
-    #[inline(always)]
-    fn explain_bucket(&self, rule: &Rule, kernel: &Bucket, state: &RuleState) -> RuleDecision {
-        if !kernel.is_narrow() {
-            return self.explain_wide(rule, kernel, state);
-        }
-        let narrow = kernel.exact::<u64>();
-        self.explain(rule, &narrow, narrow.view(state.bucket(), self.request.now))
-    }
-
-    #[cold]
-    fn explain_wide(&self, rule: &Rule, kernel: &Bucket, state: &RuleState) -> RuleDecision {
-        let wide = kernel.exact::<u128>();
-        self.explain(rule, &wide, wide.view(state.bucket(), self.request.now))
-    }
-
-    #[inline(always)]
-    fn explain<A: Algorithm>(&self, rule: &Rule, kernel: &A, view: A::View) -> RuleDecision {
+    fn explain<A: Algorithm>(&self, limit: u32, kernel: &A, view: A::View) -> RuleDecision {
         let view = kernel.charge(view, self.before);
         let (verdict, after) = match self.fate {
             Fate::Granted => {
@@ -87,6 +63,6 @@ impl Step {
             Fate::Asked => (kernel.verdict(view, &self.request), view),
             Fate::GivenBack => (Verdict::allowed_after(0), view),
         };
-        RuleDecision::new(rule.capacity(), verdict, kernel.report(after, self.request.now))
+        RuleDecision::new(limit, verdict, kernel.report(after, self.request.now))
     }
 }

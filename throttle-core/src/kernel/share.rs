@@ -1,6 +1,6 @@
 //! From the outcome of requests that were asked for at once to what some of them would have got by themselves.
 
-use super::{Algorithm, Kernel, LogSummary, RuleState};
+use super::{Algorithm, Kernel, LogSummary, RuleState, StoredState};
 use crate::{Action, Operand, Outcome, Rule, Timestamp};
 
 impl Outcome {
@@ -55,7 +55,7 @@ fn advance(rule: &Rule, state: &RuleState, now: Timestamp, units: u64) -> RuleSt
     let stored = match rule.kernel() {
         Kernel::Bucket(kernel) => {
             let kernel = kernel.exact::<u128>();
-            kernel.store(kernel.charge(kernel.view(state.bucket(), now), units), now)
+            StoredState::Bucket(kernel.state(kernel.charge(kernel.view(state.bucket(), now), units), now))
         }
         Kernel::FixedWindow(kernel) => kernel.store(kernel.charge(state.fixed_window(kernel, now), units)),
         Kernel::SlidingWindow(kernel) => {

@@ -1,6 +1,5 @@
 //! What stores keep for a key, and what they report of it.
 
-use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{
@@ -19,13 +18,13 @@ pub enum StoredState {
     /// Nothing was ever stored.
     #[default]
     Fresh,
-    /// Of a [`Bucket`].
+    /// Of a [`Bucket`](super::Bucket).
     Bucket(BucketState),
     /// Of a [`FixedWindow`].
     FixedWindow(FixedWindowState),
     /// Of a [`SlidingWindow`].
     SlidingWindow(SlidingWindowState),
-    /// Of a [`SlidingLog`].
+    /// Of a [`SlidingLog`](super::SlidingLog).
     SlidingLog(Box<SlidingLogState>),
 }
 
@@ -36,13 +35,13 @@ pub enum RuleState {
     /// Nothing was stored.
     #[default]
     Fresh,
-    /// Of a [`Bucket`].
+    /// Of a [`Bucket`](super::Bucket).
     Bucket(BucketState),
     /// Of a [`FixedWindow`].
     FixedWindow(FixedWindowState),
     /// Of a [`SlidingWindow`].
     SlidingWindow(SlidingWindowState),
-    /// Of a [`SlidingLog`].
+    /// Of a [`SlidingLog`](super::SlidingLog).
     SlidingLog(LogSummary),
 }
 
@@ -110,68 +109,6 @@ impl RuleState {
         match self {
             Self::SlidingLog(summary) => *summary,
             _ => LogSummary { used: 0, newest: 0, fits_at: None },
-        }
-    }
-}
-
-/// A [`RuleState`] in plain fields. Through the layers from a store to its caller an enum with data would travel as a
-/// block of memory, and take longer than deciding does; plain fields stay in registers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct PackedState {
-    tag: Tag,
-    long: u64,
-    longer: u64,
-    short: u32,
-    shorter: u32,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Tag {
-    #[default]
-    Fresh,
-    Bucket,
-    FixedWindow,
-    SlidingWindow,
-    SlidingLog,
-}
-
-impl From<RuleState> for PackedState {
-    #[inline]
-    fn from(state: RuleState) -> Self {
-        let pack = |tag, long, longer, short, shorter| Self { tag, long, longer, short, shorter };
-        match state {
-            RuleState::Fresh => Self::default(),
-            RuleState::Bucket(s) => pack(Tag::Bucket, s.tat_micros, 0, s.fraction, s.denominator),
-            RuleState::FixedWindow(s) => pack(Tag::FixedWindow, s.period, s.index, s.count, 0),
-            RuleState::SlidingWindow(s) => pack(Tag::SlidingWindow, s.period, s.index, s.current, s.previous),
-            RuleState::SlidingLog(s) => {
-                pack(Tag::SlidingLog, s.newest, s.fits_at.map_or(0, NonZeroU64::get), s.used, 0)
-            }
-        }
-    }
-}
-
-impl From<PackedState> for RuleState {
-    #[inline]
-    fn from(packed: PackedState) -> Self {
-        let PackedState { tag, long, longer, short, shorter } = packed;
-        match tag {
-            Tag::Fresh => Self::Fresh,
-            Tag::Bucket => {
-                Self::Bucket(BucketState { tat_micros: long, fraction: short, denominator: shorter })
-            }
-            Tag::FixedWindow => {
-                Self::FixedWindow(FixedWindowState { period: long, index: longer, count: short })
-            }
-            Tag::SlidingWindow => Self::SlidingWindow(SlidingWindowState {
-                period: long,
-                index: longer,
-                current: short,
-                previous: shorter,
-            }),
-            Tag::SlidingLog => {
-                Self::SlidingLog(LogSummary { newest: long, fits_at: NonZeroU64::new(longer), used: short })
-            }
         }
     }
 }

@@ -10,6 +10,10 @@ use crate::{Action, Clock, Decision, Store, StoreUnavailableError};
 impl<S: Store> RateLimiter<S> {
     /// Takes one unit, waiting for it at most `within`. See [`acquire_n`](Self::acquire_n).
     ///
+    /// # Panics
+    ///
+    /// As [`acquire_n`](Self::acquire_n).
+    ///
     /// # Errors
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
@@ -24,7 +28,13 @@ impl<S: Store> RateLimiter<S> {
     /// when there may be room, and the first to ask gets it.
     ///
     /// **Cancellation.** A caller that goes away before this returns gives back what it was granted: at once on
-    /// memory, else on the current tokio runtime.
+    /// memory, else on the current tokio runtime. Its place in a queue goes to whoever comes next; those who are queued
+    /// already keep the times they were told.
+    ///
+    /// # Panics
+    ///
+    /// When it has to wait outside a tokio runtime with a timer, unless the limiter has a
+    /// [clock](RateLimiter::with_clock) of its own.
     ///
     /// # Errors
     ///

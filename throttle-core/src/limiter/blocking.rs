@@ -14,7 +14,7 @@ use crate::{Clock, Decision, Reservation, Store, StoreUnavailableError, ThreadCl
 ///
 /// On memory no runtime is needed. A store with connections is driven by the tokio runtime that was current when this
 /// was made, or by one [given](Self::with_runtime): make it there, use it on threads of your own. Inside an async task
-/// it would block the task; use the limiter itself.
+/// it would block the task, and for ever if that is the only thread of the runtime; use the limiter itself.
 pub struct Blocking<S> {
     limiter: RateLimiter<S>,
     runtime: Option<Handle>,
@@ -96,7 +96,7 @@ impl<S: Store> Blocking<S> {
         cost: u32,
         within: Duration,
     ) -> Result<Decision, StoreUnavailableError> {
-        let clock: Arc<dyn Clock> = match &self.limiter.inner.clock {
+        let clock: Arc<dyn Clock> = match &self.limiter.clock {
             Some(clock) => Arc::clone(clock),
             None => Arc::new(ThreadClock),
         };

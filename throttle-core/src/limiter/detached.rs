@@ -1,7 +1,8 @@
 //! Calls that are seen through although their caller has gone, so that what they were granted is given back.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
@@ -12,17 +13,18 @@ use crate::{Decision, Store, StoreUnavailableError};
 
 /// Units that go back to their key unless they are [kept](Self::keep).
 ///
-/// Dropped, it refunds at once if the store needs no waiting (memory), else on the tokio runtime that is current. With
-/// neither, the units stay used until time brings them back.
+/// Dropped, it refunds at once if the store needs no waiting (memory), else on the tokio runtime that is current, or was
+/// when they were taken. With neither, the units stay used until time brings them back.
 pub(super) struct Held<S: Store> {
     limiter: RateLimiter<S>,
     key: Arc<str>,
     units: u32,
+    runtime: Option<Handle>,
 }
 
 impl<S: Store> Held<S> {
     pub(super) fn new(limiter: &RateLimiter<S>, key: Arc<str>, units: u32) -> Self {
-        Self { limiter: limiter.clone(), key, units }
+        Self { limiter: limiter.clone(), key, units, runtime: Handle::try_current().ok() }
     }
 
     pub(super) fn limiter(&self) -> &RateLimiter<S> {
@@ -49,10 +51,11 @@ impl<S: Store> Drop for Held<S> {
             return;
         }
         let (limiter, key, units) = (self.limiter.clone(), Arc::clone(&self.key), self.units);
-        finish(async move {
+        let give_back = async move {
             // Nobody is left to tell; the units come back with time.
             let _ = limiter.refund(&key, units).await;
-        });
+        };
+        finish(give_back, self.runtime.take());
     }
 }
 
@@ -88,10 +91,11 @@ impl<T: Send + 'static> Future for SeenThrough<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let Some(future) = &mut self.0 else { return Poll::Pending };
+        // Taken out, so that a future that panics is gone, and not polled again when this is dropped.
+        let Some(mut future) = self.0.take() else { return Poll::Pending };
         let answer = future.as_mut().poll(context);
-        if answer.is_ready() {
-            self.0 = None;
+        if answer.is_pending() {
+            self.0 = Some(future);
         }
         answer
     }
@@ -100,17 +104,20 @@ impl<T: Send + 'static> Future for SeenThrough<T> {
 impl<T: Send + 'static> Drop for SeenThrough<T> {
     fn drop(&mut self) {
         if let Some(future) = self.0.take() {
-            finish(async move { drop(future.await) });
+            finish(async move { drop(future.await) }, None);
         }
     }
 }
 
-/// Runs `future` to its end: here if it needs no waiting, else on the current tokio runtime, if there is one.
-fn finish(future: impl Future<Output = ()> + Send + 'static) {
+/// Runs `future` to its end: here if it needs no waiting, else on the current tokio runtime or the one given. Called
+/// from destructors, so a panic of a backend ends here.
+fn finish(future: impl Future<Output = ()> + Send + 'static, runtime: Option<Handle>) {
+    let runtime = Handle::try_current().ok().or(runtime);
+    let _entered = runtime.as_ref().map(Handle::enter);
     let mut future = Box::pin(future);
-    if pin!(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending()
-        && let Ok(runtime) = Handle::try_current()
-    {
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+    if let (Ok(Poll::Pending), Some(runtime)) = (polled, &runtime) {
         runtime.spawn(future);
     }
 }

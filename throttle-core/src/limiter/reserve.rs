@@ -1,5 +1,6 @@
 //! Reservations: take an estimate now, settle when the cost is known.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,8 @@ impl<S: Store> Reserve<S> {
 }
 
 /// Units taken on an estimate. Dropped without being settled, it gives all of them back to the store that was charged:
-/// at once on memory, else on the current tokio runtime; without one they come back with time.
+/// at once on memory, else on the tokio runtime that is current or was when they were taken; without one they come back
+/// with time.
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation<S: Store> {
     decision: Decision,
@@ -60,7 +62,6 @@ pub struct Reservation<S: Store> {
 
 impl<S: Store> Reservation<S> {
     /// The decision that took the estimate.
-    #[must_use]
     pub const fn decision(&self) -> &Decision {
         &self.decision
     }
@@ -79,22 +80,24 @@ impl<S: Store> Reservation<S> {
     ///
     /// # Errors
     ///
-    /// [`StoreUnavailableError`] if the store does not answer; the estimate then stays charged.
+    /// [`StoreUnavailableError`] if the store does not answer. The estimate is charged then; whether the difference is
+    /// settled, its [effect](StoreUnavailableError::effect) says. [`RateLimiter::refund`] can still give units back.
     pub async fn commit(mut self, actual: u32) -> Result<Decision, StoreUnavailableError> {
         let estimate = self.held.units();
         self.held.keep();
         let (limiter, key) = (self.held.limiter(), self.held.key());
-        if actual <= estimate {
-            return limiter.refund(key, estimate - actual).await;
+        match actual.cmp(&estimate) {
+            Ordering::Less => limiter.refund(key, estimate - actual).await,
+            Ordering::Equal => limiter.peek_n(key, 0).await,
+            Ordering::Greater => limiter.charge(key, actual - estimate).await,
         }
-        limiter.charge(key, actual - estimate).await
     }
 
     /// Gives all of it back, and says where the key stands then.
     ///
     /// # Errors
     ///
-    /// [`StoreUnavailableError`] if the store does not answer; the estimate then stays charged.
+    /// [`StoreUnavailableError`] if the store does not answer, as for [`commit`](Self::commit).
     pub async fn release(self) -> Result<Decision, StoreUnavailableError> {
         self.commit(0).await
     }
@@ -102,11 +105,20 @@ impl<S: Store> Reservation<S> {
 
 impl<S: Store> RateLimiter<S> {
     /// Charges `units` that were used already, as far as there are any.
-    async fn charge(&self, key: &str, units: u32) -> Result<Decision, StoreUnavailableError> {
-        let action = Action::consume(&self.inner.policy, key).with_times(units).with_max_wait(Duration::MAX);
-        let outcome = self.inner.store.decide(&action.at(self.now())).await?;
-        let granted = outcome.granted();
-        Ok(Decision::of(&action, &outcome, if granted < units { granted } else { granted - 1 }))
+    async fn charge(&self, key: &str, mut units: u32) -> Result<Decision, StoreUnavailableError> {
+        loop {
+            let action =
+                Action::consume(&self.inner.policy, key).with_times(units).with_max_wait(Duration::MAX);
+            let outcome = self.inner.store.decide(&action.at(self.now())).await?;
+            let (asked, granted) = (action.times(), outcome.granted());
+            units = units.saturating_sub(granted);
+            if granted < asked {
+                return Ok(Decision::of(&action, &outcome, granted));
+            }
+            if units == 0 {
+                return Ok(Decision::of(&action, &outcome, granted.saturating_sub(1)));
+            }
+        }
     }
 }
 

@@ -15,7 +15,7 @@ const UNITS: [(u64, &[&str]); 7] = [
     (60_000_000, &["m", "min", "mins", "minute", "minutes"]),
     (1_000_000, &["s", "sec", "secs", "second", "seconds"]),
     (1_000, &["ms", "msec", "msecs", "millisecond", "milliseconds"]),
-    (1, &["us", "µs", "usec", "usecs", "microsecond", "microseconds"]),
+    (1, &["us", "µs", "μs", "usec", "usecs", "microsecond", "microseconds"]),
 ];
 
 impl Quota {

@@ -9,11 +9,14 @@
 ///     Name: async fn name(&self, argument: Type) -> Result<Answer>;
 ///     Other: async fn other(&self, argument: Type) -> Results<Answer> = default_of(self, argument);
 /// }
+/// at once {
+///     fn name_now(&self, argument: Type) -> Answer;
+/// }
 /// ```
 ///
 /// `Result` and `Results` get the error of the place: the backend's own in the backend trait, the
-/// [`StoreUnavailableError`](super::StoreUnavailableError) everywhere else. An operation is one line here; whoever
-/// forgets it fails to build.
+/// [`StoreUnavailableError`](super::StoreUnavailableError) everywhere else. What is asked at once gets an `Option`,
+/// `None` from backends that do not write it. An operation is one line here; whoever forgets it fails to build.
 macro_rules! store_operations {
     // A method of the backend trait that authors must write, and one that has a default.
     (@method $(#[$doc:meta])* $name:ident($self:ident $(, $arg:ident: $ty:ty)*) -> $Result:ident<$answer:ty>) => {
@@ -45,6 +48,12 @@ macro_rules! store_operations {
                     -> $Result:ident<$answer:ty> $(= $default:expr)?;
             )+
         }
+        at once {
+            $(
+                $(#[$now_doc:meta])*
+                fn $now:ident(&$me:ident $(, $now_arg:ident: $now_ty:ty)*) -> $now_answer:ty;
+            )+
+        }
     ) => {
         $(#[$docs])*
         pub trait $Backend: std::fmt::Debug + Send + Sync + 'static {
@@ -57,6 +66,14 @@ macro_rules! store_operations {
             $(
                 store_operations! {
                     @method $(#[$doc])* $name($self $(, $arg: $ty)*) -> $Result<$answer> $(= $default)?
+                }
+            )+
+            $(
+                $(#[$now_doc])*
+                #[inline]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    let _ = ($($now_arg),*);
+                    None
                 }
             )+
         }
@@ -73,6 +90,12 @@ macro_rules! store_operations {
                 fn $name(&$self $(, $arg: $ty)*)
                     -> impl Future<Output = $Result<$answer, Self::BaseError>> + Send {
                     (**$self).$name($($arg),*)
+                }
+            )+
+            $(
+                #[inline]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    (**$me).$now($($now_arg),*)
                 }
             )+
         }
@@ -103,6 +126,12 @@ macro_rules! store_operations {
             }
         }
 
+        impl std::fmt::Display for Operation {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+
         /// A store as users call it. Sealed: every store is a [`StoreBackend`] behind [`Guarded`], so every failure is
         /// a [`StoreUnavailableError`](super::StoreUnavailableError).
         pub trait $Store: sealed::Sealed + std::fmt::Debug + Send + Sync + 'static {
@@ -117,6 +146,10 @@ macro_rules! store_operations {
                 /// [`StoreUnavailableError`](super::StoreUnavailableError), whatever the backend failed with.
                 fn $name(&$self $(, $arg: $ty)*)
                     -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send;
+            )+
+            $(
+                $(#[$now_doc])*
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
             )+
         }
 
@@ -159,6 +192,12 @@ macro_rules! store_operations {
                     $crate::store::error::Guard::new($self.0.$name($($arg),*), &$self.0, Operation::$Operation)
                 }
             )+
+            $(
+                #[inline(always)]
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    $me.0.$now($($now_arg),*)
+                }
+            )+
         }
 
         /// A store whose kind is chosen at run time. Cheap to clone; each call boxes one future.
@@ -172,6 +211,12 @@ macro_rules! store_operations {
             }
         }
 
+        impl<B: $Backend> From<B> for $AnyStore {
+            fn from(backend: B) -> Self {
+                Self::new($Guarded::new(backend))
+            }
+        }
+
         impl $Store for $AnyStore {
             fn backend_name(&self) -> &'static str {
                 self.0.backend_name()
@@ -181,6 +226,11 @@ macro_rules! store_operations {
                 async fn $name(&$self $(, $arg: $ty)*)
                     -> $Result<$answer, $crate::store::StoreUnavailableError> {
                     $self.0.$name($($arg),*).await
+                }
+            )+
+            $(
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    $me.0.$now($($now_arg),*)
                 }
             )+
         }
@@ -196,6 +246,9 @@ macro_rules! store_operations {
                     async fn $name(&self $(, $arg: $ty)*)
                         -> $Result<$answer, $crate::store::StoreUnavailableError>;
                 )+
+                $(
+                    fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
+                )+
             }
 
             #[async_trait::async_trait]
@@ -207,6 +260,11 @@ macro_rules! store_operations {
                     async fn $name(&self $(, $arg: $ty)*)
                         -> $Result<$answer, $crate::store::StoreUnavailableError> {
                         $Store::$name(self $(, $arg)*).await
+                    }
+                )+
+                $(
+                    fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                        $Store::$now(self $(, $now_arg)*)
                     }
                 )+
             }

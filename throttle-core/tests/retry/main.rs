@@ -6,4 +6,6 @@ mod dropped;
 #[cfg(test)]
 mod ends;
 #[cfg(test)]
+mod limiter;
+#[cfg(test)]
 mod support;

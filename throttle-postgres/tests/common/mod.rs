@@ -1,6 +1,6 @@
 //! Where the servers of these tests are, and a way to look at them past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::print_stderr, reason = "part of tests")]
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test helpers fail by panicking")]
 
 pub(crate) mod own;
 
@@ -18,23 +18,15 @@ use throttle_testkit::conformance::AnyError;
 pub(crate) const SERVER: &str = "THROTTLE_TEST_POSTGRES_URL";
 pub(crate) const POOLER: &str = "THROTTLE_TEST_PGBOUNCER_URL";
 
-/// The value of `variable`. Without it a test has nothing to test: it says so and passes, unless
-/// `THROTTLE_TEST_REQUIRE` names the service.
-pub(crate) fn server(variable: &str) -> Option<String> {
-    if let Ok(url) = std::env::var(variable) {
-        return Some(url);
-    }
-    let service = if variable == POOLER { "pgbouncer" } else { "postgres" };
-    let required = std::env::var("THROTTLE_TEST_REQUIRE").unwrap_or_default();
-    let required = required.split(',').any(|named| named.trim() == service || named.trim() == "all");
-    assert!(!required, "{variable} is not set, and THROTTLE_TEST_REQUIRE names {service}");
-    eprintln!("skipped: {variable} is not set");
-    None
+/// The value of `variable`. Without it there is nothing to test, and the test fails: none passes because nothing ran.
+pub(crate) fn server(variable: &str) -> String {
+    std::env::var(variable)
+        .unwrap_or_else(|_| panic!("{variable} is not set: cargo xtask test starts PostgreSQL"))
 }
 
 /// A database of its own for one test, empty; on the server that `variable` names.
 pub(crate) async fn database(variable: &str, test: &str) -> Result<String, AnyError> {
-    let (url, name) = (std::env::var(variable)?, name(test));
+    let (url, name) = (server(variable), name(test));
     ask(&url, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
     ask(&url, &format!("CREATE DATABASE {name}")).await?;
     if test.contains("serializable") {
@@ -49,7 +41,7 @@ fn name(test: &str) -> String {
 }
 
 fn url_of(variable: &str, test: &str) -> Result<String, AnyError> {
-    let url = std::env::var(variable)?;
+    let url = server(variable);
     let (server, _) = url.rsplit_once('/').ok_or("no database in the URL")?;
     Ok(format!("{server}/{}", name(test)))
 }

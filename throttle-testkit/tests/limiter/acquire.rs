@@ -16,7 +16,7 @@ async fn a_free_unit_is_granted_without_waiting() {
 #[tokio::test]
 async fn waits_exactly_until_the_unit_is_there() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;
     assert_eq!(bench.clock.until_next(), Some(SECOND));
@@ -31,7 +31,7 @@ async fn waits_exactly_until_the_unit_is_there() {
 #[tokio::test]
 async fn waits_exactly_as_long_as_the_caller_will() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(SECOND);
     bench.until_sleeping(1).await;
     bench.clock.advance(SECOND);
@@ -41,7 +41,7 @@ async fn waits_exactly_as_long_as_the_caller_will() {
 #[tokio::test]
 async fn skips_a_wait_that_cannot_help() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let decision = soon(bench.limiter.acquire("key", SECOND - MICRO)).await.unwrap();
     assert_eq!(decision.retry_after(), Some(SECOND), "it says how long it would have been");
     assert_eq!((bench.asked(), bench.clock.sleeping()), (2, 0));
@@ -50,7 +50,7 @@ async fn skips_a_wait_that_cannot_help() {
 #[tokio::test]
 async fn gives_up_when_others_were_faster_and_the_rest_is_too_short() {
     let bench = Bench::of("fixed_window 1 per 10s");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(15 * SECOND);
     bench.until_sleeping(1).await;
     // Moved by a step that does not wake the waiter before the other has asked.
@@ -127,7 +127,7 @@ async fn o_92_ten_waiters_go_in_threes() {
 #[tokio::test]
 async fn a_clock_that_steps_back_prolongs_the_wait_and_loses_nobody() {
     let bench = Bench::of("gcra 1/s burst 1");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let start = bench.clock.now();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;

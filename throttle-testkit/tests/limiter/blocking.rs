@@ -31,7 +31,7 @@ fn the_names_and_the_answers_are_those_of_the_limiter() {
 fn acquire_waits_on_the_clock_that_was_given() {
     let bench = Bench::of("gcra 1/s burst 1");
     let limiter = bench.limiter.blocking();
-    limiter.check("key").unwrap();
+    let _ = limiter.check("key").unwrap();
     let waiter = std::thread::spawn(move || limiter.acquire("key", 10 * SECOND).unwrap().is_allowed());
     let start = Instant::now();
     while bench.clock.sleeping() == 0 {

@@ -58,7 +58,7 @@ async fn dropped_while_the_store_hangs_it_is_seen_through_and_given_back() {
 #[tokio::test]
 async fn dropped_while_it_waits_in_the_queue_it_gives_its_place_back_at_once() {
     let bench = Bench::of("leaky_bucket 1/s queue 10s");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;
     assert_eq!(bench.limiter.peek_n("key", 0).await.unwrap().reset_after(), 2 * SECOND);
@@ -71,7 +71,7 @@ async fn dropped_while_it_waits_in_the_queue_it_gives_its_place_back_at_once() {
 #[tokio::test]
 async fn dropped_while_it_waits_to_ask_again_it_has_nothing_to_give_back() {
     let bench = Bench::of("fixed_window 1 per 10s");
-    bench.limiter.check("key").await.unwrap();
+    let _ = bench.limiter.check("key").await.unwrap();
     let waiter = bench.spawn_acquire(10 * SECOND);
     bench.until_sleeping(1).await;
     waiter.abort();

@@ -56,7 +56,7 @@ async fn a_denial_holds_nothing() {
     assert!(denial.retry_after().is_some());
     let never = bench.limiter.reserve("key", 11).await.unwrap().into_result().unwrap_err();
     assert!(never.decision().is_never());
-    first.commit(7).await.unwrap();
+    let _ = first.commit(7).await.unwrap();
     assert_eq!(bench.remaining().await, 3);
 }
 

@@ -23,21 +23,26 @@ fn package_name(manifest: &Source) -> Option<&str> {
 
 fn internal_dependencies(manifest: &Source, names: &[&str]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut in_dependencies = false;
+    let mut table = "";
     for (number, line) in manifest.lines() {
         if line.starts_with('[') {
-            in_dependencies =
-                line.trim_end().ends_with("dependencies]") && line != "[workspace.dependencies]";
+            table = line.trim_end();
         }
         let key = line.split(['.', ' ', '=']).next().unwrap_or_default();
-        let inherited = line.replace(' ', "").contains("workspace=true");
-        if in_dependencies && names.contains(&key) && !inherited {
+        let dependency = table.ends_with("dependencies]") && table != "[workspace.dependencies]";
+        if dependency && names.contains(&key) && !is_allowed(line, table.ends_with("dev-dependencies]")) {
             findings.push(
                 manifest.finding(number, format!("take {key} from the workspace: {key}.workspace = true")),
             );
         }
     }
     findings
+}
+
+/// For tests alone, a path without a version is right too: crates that test each other could not be published else.
+fn is_allowed(dependency: &str, for_tests: bool) -> bool {
+    let inherited = dependency.replace(' ', "").contains("workspace=true");
+    inherited || (for_tests && dependency.contains("path = ") && !dependency.contains("version = "))
 }
 
 #[cfg(test)]
@@ -58,9 +63,15 @@ mod tests {
 
     #[test]
     fn a_path_or_a_version_of_ours_is_found_in_every_table() {
-        let bad = "[package]\nname = \"t-a\"\n[dependencies]\nt = \"0.1\"\n[dev-dependencies]\nt = { path = \"..\" }\n";
+        let bad = "[package]\nname = \"t-a\"\n[dependencies]\nt = \"0.1\"\n[dev-dependencies]\nt = { path = \"..\", version = \"0.1\" }\n";
         let sources = [source("Cargo.toml", ROOT), source("t-a/Cargo.toml", bad)];
         let message = "take t from the workspace: t.workspace = true";
         assert_eq!(brief(check(&sources)), [format!("4: {message}"), format!("6: {message}")]);
+    }
+
+    #[test]
+    fn for_tests_a_path_without_a_version_is_right() {
+        let good = "[package]\nname = \"t-a\"\n[dev-dependencies]\nt = { path = \"..\" }\n";
+        assert_eq!(check(&[source("Cargo.toml", ROOT), source("t-a/Cargo.toml", good)]), []);
     }
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use throttle_core::retry::{
+use throttle::retry::{
     DecorrelatedJitter, ErrorClass, Retry, RetryBudget, RetryError, TokenBucket, parse_retry_after,
 };
-use throttle_core::{Clock, SystemClock};
+use throttle::{Clock, SystemClock};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -1,0 +1,11 @@
+#![doc = include_str!("../README.md")]
+
+mod backend;
+mod config;
+mod connection;
+mod error;
+mod script;
+
+pub use self::backend::RedisBackend;
+pub use self::config::RedisConfig;
+pub use self::error::{Cause, RedisError};
