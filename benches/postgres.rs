@@ -51,6 +51,12 @@ fn main() -> ExitCode {
         || runtime.block_on(rate(1, 1_000, &|key| upsert(&pool, key))),
     );
     race(
+        "postgres_1_caller_to_upsert_that_a_pooler_takes",
+        ROUNDS,
+        || runtime.block_on(rate(1, 1_000, &|key| check(&grouped, key))),
+        || runtime.block_on(rate(1, 1_000, &|key| upsert_as_text(&pool, key))),
+    );
+    race(
         "postgres_64_callers_1000_keys_ungrouped_to_upsert",
         ROUNDS,
         || runtime.block_on(rate(64, 1_000, &|key| check(&alone, key))),
@@ -96,6 +102,14 @@ fn check<B: StoreBackend>(limiter: &RateLimiter<Guarded<B>>, key: String) -> Cal
 fn upsert(pool: &PgPool, key: String) -> Call<'_> {
     Box::pin(async move {
         sqlx::query_scalar::<_, i64>(UPSERT).bind(key).fetch_one(pool).await.unwrap();
+    })
+}
+
+/// Without a prepared statement, in one message: as ours go.
+fn upsert_as_text(pool: &PgPool, key: String) -> Call<'_> {
+    Box::pin(async move {
+        let statement = UPSERT.replace("$1", &format!("'{key}'"));
+        sqlx::raw_sql(AssertSqlSafe(statement)).fetch_one(pool).await.unwrap();
     })
 }
 

@@ -3,7 +3,7 @@
 use throttle_core::{AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 10] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -12,6 +12,8 @@ const SCHEMES: [(&str, &str); 8] = [
     ("rediss+sentinel", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
 ];
 
 /// Connects to the store that `url` names.
@@ -20,6 +22,7 @@ const SCHEMES: [(&str, &str); 8] = [
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
 /// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
+/// | `postgres://`, `postgresql://` | PostgreSQL, behind a [`GroupCommit`](crate::GroupCommit) | `postgres` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -45,6 +48,8 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => redis(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres(url).await,
         _ => Err(unknown(scheme).into()),
     }
 }
@@ -71,6 +76,15 @@ async fn redis(url: &str) -> Result<AnyStore, ConnectError> {
     use throttle_redis::{RedisBackend, RedisConfig};
 
     let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
+    Ok(AnyStore::from(GroupCommit::new(backend)))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_core::GroupCommit;
+    use throttle_postgres::{PostgresBackend, PostgresConfig};
+
+    let backend = PostgresBackend::connect(PostgresConfig::new(url)?).await?;
     Ok(AnyStore::from(GroupCommit::new(backend)))
 }
 

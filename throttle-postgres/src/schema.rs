@@ -37,12 +37,6 @@ struct Migration {
     files: &'static [&'static str],
 }
 
-/// What the two functions that decide have in common, in place of these comments.
-const FRAGMENTS: [(&str, &str); 2] = [
-    ("-- variables.sql\n", include_str!("sql/variables.sql")),
-    ("-- action.sql\n", include_str!("sql/action.sql")),
-];
-
 const MARK: &str = include_str!("sql/schema.sql");
 
 /// What stands in the SQL files for the schema alone, and for the table and the beginning of all other names.
@@ -131,9 +125,6 @@ fn lock(settings: &Settings) -> String {
 fn named(file: &str, settings: &Settings) -> String {
     let (schema, prefix) = (&settings.schema, settings.prefix());
     let mut sql = file.to_owned();
-    for (place, fragment) in FRAGMENTS {
-        sql = sql.replace(place, fragment);
-    }
     for alone in SCHEMA_ALONE {
         sql = sql.replace(alone, &alone.replace("public", &format!("\"{schema}\"")));
     }

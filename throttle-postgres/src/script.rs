@@ -4,10 +4,11 @@
 //! Everything is written into the statement as numbers and hexadecimal digits, which need no escaping.
 
 use std::collections::HashMap;
-use std::fmt::{Display, Write};
+use std::fmt::{self, Display, Write};
 use std::num::NonZeroU64;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use sqlx::Row;
 use sqlx::postgres::PgRow;
 use throttle_core::kernel::{
@@ -40,18 +41,9 @@ impl<'b> Batch<'b> {
     pub(crate) fn statement(&self, prefix: &str, patience: Duration) -> String {
         let patience = patience.as_millis().clamp(1, 1 << 30);
         if let [action] = self.actions
-            && may_write(action)
+            && let Some(bucket) = one_request_of_a_bucket(action)
         {
-            let (shape, _) = shape(action);
-            let key = stored_key(action.key());
-            return format!(
-                "SELECT place, granted, now, states FROM {prefix}_decide_1(\
-                 '{{{}}}','{{{}}}','{{{shape}}}',{},{},{patience})",
-                action.policy().name(),
-                Hexadecimal(key.as_bytes()),
-                action.times(),
-                moment(action)
-            );
+            return decide_one(prefix, action, bucket, patience);
         }
         let mut keys = Keys::default();
         let mut shapes = Shapes::default();
@@ -63,10 +55,10 @@ impl<'b> Batch<'b> {
             asked.push(moment(action));
         }
         keys.end();
-        let Keys { policies, names, counts, writes, .. } = keys;
+        let Keys { policies, names, kinds, firsts, .. } = keys;
         format!(
-            "SELECT place, granted, now, states FROM {prefix}_decide_many_1(\
-             '{{{policies}}}','{{{names}}}','{{{counts}}}','{{{writes}}}','{{{}}}','{{{asked}}}',{patience})",
+            "SELECT place, answer FROM {prefix}_decide_many_1(\
+             '{{{policies}}}','{{{names}}}','{{{kinds}}}','{{{firsts}}}','{{{}}}','{{{asked}}}',{patience})",
             shapes.numbers
         )
     }
@@ -88,6 +80,24 @@ impl<'b> Batch<'b> {
     }
 }
 
+/// The short way. Every argument is in quotes: the server reads those faster than numbers, which it has to convert.
+fn decide_one(prefix: &str, action: &Action<'_>, bucket: &Bucket, patience: u128) -> String {
+    let (policy, key) = (action.policy().name(), stored_key(action.key()));
+    let (now, margin, p) = (moment(action), margin(action), bucket.ticks_per_micro());
+    let [cost, most, room] = spans(bucket, action);
+    format!(
+        "SELECT 1,{prefix}_decide_1('{policy}',E'\\\\x{}','{now}','{margin}','{p}',\
+         '{}','{}','{}','{}','{}','{}','{patience}')",
+        Hexadecimal(key.as_bytes()),
+        cost.0,
+        cost.1,
+        most.0,
+        most.1,
+        room.0,
+        room.1,
+    )
+}
+
 /// Numbers or words with commas between them.
 #[derive(Default)]
 struct List(String);
@@ -103,42 +113,48 @@ impl List {
 }
 
 impl Display for List {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-/// The keys of a batch: each once, with the number of its actions.
+/// The keys of a batch: each once, with what its actions are, and how many come before them.
 #[derive(Default)]
 struct Keys<'b> {
     policies: List,
     names: List,
-    counts: List,
-    writes: List,
+    kinds: List,
+    firsts: List,
     last: Option<Action<'b>>,
-    count: u32,
-    may_write: bool,
+    kind: u8,
+    first: usize,
+    next: usize,
 }
 
 impl<'b> Keys<'b> {
     fn add(&mut self, action: &Action<'b>) {
         let name = |action: &Action<'b>| (action.policy().name().clone(), action.key());
-        if self.last.as_ref().map(name) != Some(name(action)) {
+        let is_new = self.last.as_ref().map(name) != Some(name(action));
+        if is_new {
             self.end();
             self.policies.push(action.policy().name());
-            self.names.push(Hexadecimal(stored_key(action.key()).as_bytes()));
-            self.last = Some(*action);
+            // In quotes, since nothing at all is a key too.
+            self.names.push(format_args!("\"{}\"", Hexadecimal(stored_key(action.key()).as_bytes())));
+            (self.last, self.first) = (Some(*action), self.next);
         }
-        self.count += 1;
-        self.may_write |= may_write(action);
+        self.kind = match one_request_of_a_bucket(action) {
+            Some(_) if is_new => 2,
+            _ => self.kind.min(1).max(u8::from(may_write(action))),
+        };
+        self.next += 1;
     }
 
     fn end(&mut self) {
-        if self.count > 0 {
-            self.counts.push(self.count);
-            self.writes.push(if self.may_write { 't' } else { 'f' });
+        if self.last.is_some() {
+            self.kinds.push(self.kind);
+            self.firsts.push(self.first);
         }
-        (self.count, self.may_write) = (0, false);
+        self.kind = 0;
     }
 }
 
@@ -156,14 +172,27 @@ fn may_write(action: &Action<'_>) -> bool {
     }
 }
 
-/// In quotes, since nothing at all is a key too.
+fn margin(action: &Action<'_>) -> u64 {
+    u64::try_from(action.expiry_margin().as_micros()).unwrap_or(u64::MAX)
+}
+
+/// The bucket of an action that is one request of it, and has a chance.
+fn one_request_of_a_bucket<'b>(action: &Action<'b>) -> Option<&'b Bucket> {
+    let is_one = action.operand() == Operand::Consume && action.times() == 1 && may_write(action);
+    match action.policy().rules() {
+        [rule] if is_one => match rule.kernel() {
+            Kernel::Bucket(bucket) => Some(bucket),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
 struct Hexadecimal<'b>(&'b [u8]);
 
 impl Display for Hexadecimal<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_char('"')?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        f.write_char('"')
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -194,8 +223,7 @@ impl Shapes {
 fn shape(action: &Action<'_>) -> (String, usize) {
     let rules = action.policy().rules();
     let mut numbers = Vec::with_capacity(13);
-    numbers.push(u64::from(is_simple(action)));
-    numbers.push(u64::try_from(action.expiry_margin().as_micros()).unwrap_or(u64::MAX));
+    numbers.push(margin(action));
     numbers.push(match action.operand() {
         Operand::Consume => 0,
         Operand::Peek => 1,
@@ -209,13 +237,6 @@ fn shape(action: &Action<'_>) -> (String, usize) {
     let mut list = List::default();
     numbers.iter().for_each(|number| list.push(number));
     (list.0, numbers.len())
-}
-
-/// Whether it charges one bucket and nothing else.
-fn is_simple(action: &Action<'_>) -> bool {
-    matches!(action.policy().rules(), [rule] if matches!(rule.kernel(), Kernel::Bucket(_)))
-        && action.operand() == Operand::Consume
-        && action.cost() > 0
 }
 
 fn push_rule(kernel: &Kernel, action: &Action<'_>, numbers: &mut Vec<u64>) {
@@ -251,31 +272,23 @@ fn spans(bucket: &Bucket, action: &Action<'_>) -> [(u64, u32); 3] {
     [cost, (full.micros + bucket.queue_micros(), full.ticks), (full.micros + patience, full.ticks)]
 }
 
-/// Reads one row of the answer.
+/// Reads one row of the answer: granted, the time, and the states.
 fn read(row: &PgRow, action: &Action<'_>) -> Result<Outcome, PostgresError> {
-    let unread = |_| PostgresError::answer("a column is missing");
-    let Some(granted) = row.try_get::<Option<i64>, _>(1).map_err(unread)? else {
-        return Err(PostgresError::Corrupt(DataError::Corrupt { reason: "the row holds no state" }));
-    };
-    let granted = u32::try_from(granted).map_err(|_| PostgresError::answer("a count is out of range"))?;
-    let now = row.try_get::<i64, _>(2).ok().and_then(|now| u64::try_from(now).ok());
-    let now = now.and_then(|now| Timestamp::from_micros(now).ok());
-    let now = now.ok_or_else(|| PostgresError::answer("a time is out of range"))?;
-    let states = row.try_get_unchecked::<Option<&str>, _>(3).map_err(unread)?.unwrap_or("{}");
-    read_states(states, granted, now, action)
+    let answer = row.try_get_unchecked::<Option<&str>, _>(1);
+    match answer.map_err(|_| PostgresError::answer("a column is missing"))? {
+        Some(answer) => read_answer(answer, action),
+        None => Err(PostgresError::Corrupt(DataError::Corrupt { reason: "the row holds no state" })),
+    }
 }
 
-fn read_states(
-    text: &str,
-    granted: u32,
-    now: Timestamp,
-    action: &Action<'_>,
-) -> Result<Outcome, PostgresError> {
-    let unread = || PostgresError::answer("the states are not readable");
+fn read_answer(text: &str, action: &Action<'_>) -> Result<Outcome, PostgresError> {
+    let unread = || PostgresError::answer("the numbers are not readable");
     let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(unread)?;
-    let mut numbers = text.split(',').filter(|number| !number.is_empty()).map(str::parse::<u64>);
+    let mut numbers = text.split(',').map(str::parse::<u64>);
     let mut next = || numbers.next().transpose().ok().flatten();
-    let mut states = Vec::with_capacity(action.policy().rules().len());
+    let granted = short_of(&mut next).ok_or_else(unread)?;
+    let now = next().and_then(|now| Timestamp::from_micros(now).ok()).ok_or_else(unread)?;
+    let mut states = SmallVec::<[RuleState; 1]>::new();
     for _ in action.policy().rules() {
         states.push(read_state(&mut next).ok_or_else(unread)?);
     }
@@ -313,4 +326,69 @@ fn read_state(next: &mut impl FnMut() -> Option<u64>) -> Option<RuleState> {
 
 fn short_of(next: &mut impl FnMut() -> Option<u64>) -> Option<u32> {
     u32::try_from(next()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::{Policy, Rule};
+
+    use super::*;
+
+    fn policy(rule: &str) -> Policy {
+        Policy::new("p", [rule.parse::<Rule>().unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn the_short_way_is_for_one_request_of_one_bucket() {
+        let patience = Duration::from_millis(500);
+        let is_short = |actions: &[Action<'_>]| {
+            Batch::new(actions)
+                .statement("s.t", patience)
+                .starts_with("SELECT 1,s.t_decide_1('p',E'\\\\x6b',")
+        };
+        let (bucket, window) = (policy("gcra 10/s"), policy("fixed_window 10/s"));
+        let one = Action::consume(&bucket, "k");
+        assert!(is_short(&[one]) && is_short(&[one.with_cost(3)]));
+        for other in [
+            one.with_times(2),
+            one.with_cost(0),
+            one.with_cost(11),
+            Action::peek(&bucket, "k"),
+            Action::refund(&bucket, "k"),
+            Action::consume(&window, "k"),
+        ] {
+            assert!(!is_short(&[other]), "{other:?}");
+        }
+        assert!(!is_short(&[one, one]));
+    }
+
+    #[test]
+    fn a_batch_says_what_is_asked_of_each_key() {
+        let (bucket, window) = (policy("gcra 10/s"), policy("fixed_window 10/s"));
+        let one = |key| Action::consume(&bucket, key);
+        let actions = [
+            one("c"),
+            one("b"),
+            one("b"),
+            Action::peek(&bucket, "a"),
+            Action::consume(&window, "d"),
+            one("e"),
+        ];
+        let statement = Batch::new(&actions).statement("s.t", Duration::from_millis(500));
+        let keys = "'{p,p,p,p,p}','{\"61\",\"62\",\"63\",\"64\",\"65\"}','{0,1,2,1,2}','{0,1,3,4,5}',";
+        assert!(statement.contains(keys), "{statement}");
+    }
+
+    #[test]
+    fn no_answer_panics() {
+        let policy = policy("gcra 10/s");
+        let read = |text| read_answer(text, &Action::consume(&policy, "k"));
+        for text in
+            ["", "{}", "1,2", "{1}", "{1,-2}", "{1,2,1}", "{1,2,9}", "{4294967296,2}", "{1,2,1,5,5}", "{x,2}"]
+        {
+            assert!(matches!(read(text), Err(PostgresError::Answer(_))), "{text}");
+        }
+        assert_eq!(read("{1,2}").unwrap().granted(), 1);
+        assert_eq!(read("{0,2,1,5,0,1}").unwrap().granted(), 0);
+    }
 }

@@ -199,6 +199,28 @@ async fn too_many_connections() {
     consume(&backend).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_stalled_server_costs_the_deadline_and_no_more() {
+    let server = Own::start(&[]).await;
+    let backend = PostgresBackend::connect(short(&server.url())).await.unwrap();
+    consume(&backend).await.unwrap();
+    server.signal_all("STOP");
+    let since = Instant::now();
+    let error = consume(&backend).await.unwrap_err();
+    let took = since.elapsed();
+    assert_eq!((error.kind(), error.effect()), (ErrorKind::Timeout, Effect::Unknown), "{error:?}");
+    assert!((Duration::from_millis(500)..Duration::from_millis(1_500)).contains(&took), "{took:?}");
+    let since = Instant::now();
+    let errors = join_all((0..50).map(|_| consume(&backend))).await;
+    assert!(errors.into_iter().all(|answer| answer.is_err()));
+    assert!(since.elapsed() < Duration::from_secs(3), "callers do not wait one after the other");
+    server.signal_all("CONT");
+    let since = Instant::now();
+    while consume(&backend).await.is_err() {
+        assert!(since.elapsed() < Duration::from_secs(5), "does not recover");
+    }
+}
+
 /// Must show: typed errors, recovery within a second of the server being up, counts within the limit.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_under_load() {

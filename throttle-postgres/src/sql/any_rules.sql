@@ -1,6 +1,6 @@
 -- `kernel/decide.rs`: one action on the states of one key, for any rules.
 --
--- The action is the shape at `o`: whether it is simple, the margin, operand (0 consume, 1 peek, 2 refund), cost, number
+-- The action is the shape at `o`: the margin, operand (0 consume, 1 peek, 2 refund), cost, number
 -- of rules, and the rules. `granted` is nothing if the states are not readable; `after` is nothing if they stay.
 
 CREATE OR REPLACE FUNCTION public.throttle_any_rules_1(
@@ -9,9 +9,9 @@ CREATE OR REPLACE FUNCTION public.throttle_any_rules_1(
 )
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    refund CONSTANT boolean := shapes[o + 2] = 2;
-    cost CONSTANT bigint := shapes[o + 3];
-    rules CONSTANT integer := shapes[o + 4];
+    refund CONSTANT boolean := shapes[o + 1] = 2;
+    cost CONSTANT bigint := shapes[o + 2];
+    rules CONSTANT integer := shapes[o + 3];
     -- Where the rules begin, and the states, and how long these are.
     at integer[];
     begins integer[];
@@ -36,7 +36,7 @@ BEGIN
     END IF;
 
     granted := CASE WHEN refund THEN 1 ELSE times END;
-    position := o + 5;
+    position := o + 4;
     FOR rule IN 1 .. rules LOOP
         at := at || position;
         view := public.throttle_view_1(shapes, position, states, begins[rule], now);
@@ -49,7 +49,7 @@ BEGIN
     END LOOP;
     seen := seen || cardinality(views) + 1;
 
-    charged := CASE shapes[o + 2] WHEN 0 THEN granted WHEN 1 THEN 0 ELSE -1 END;
+    charged := CASE shapes[o + 1] WHEN 0 THEN granted WHEN 1 THEN 0 ELSE -1 END;
     IF charged * cost <> 0 OR refund THEN
         expiry := 0;
         FOR rule IN 1 .. rules LOOP

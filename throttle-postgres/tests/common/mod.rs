@@ -1,6 +1,11 @@
 //! Where the servers of these tests are, and a way to look at them past the backend.
 #![allow(dead_code, reason = "each test program uses its part")]
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "test helpers fail by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "test helpers fail by panicking"
+)]
 
 pub(crate) mod own;
 

@@ -23,6 +23,8 @@ impl Own {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
         chown(&dir, nobody(), nobody()).unwrap();
+        let closed = dir.ancestors().find(|above| above.metadata().unwrap().mode() & 1 == 0);
+        assert!(nobody().is_none() || closed.is_none(), "the user nobody may not enter {closed:?}");
         let mut init = unprivileged("initdb");
         init.arg("-D").arg(dir.join("data")).args([
             "-U",
@@ -56,6 +58,14 @@ impl Own {
         self.stop("INT");
         self.child = spawn(self.port, &self.dir, &self.settings);
         self.answers().await;
+    }
+
+    /// Sends it to all processes of the server.
+    pub(crate) fn signal_all(&self, signal: &str) {
+        let server = self.child.id().to_string();
+        let children = std::fs::read_to_string(format!("/proc/{server}/task/{server}/children")).unwrap();
+        let all = std::iter::once(server.as_str()).chain(children.split_whitespace());
+        assert!(Command::new("kill").arg(format!("-{signal}")).args(all).status().unwrap().success());
     }
 
     fn stop(&mut self, signal: &str) {
