@@ -69,7 +69,7 @@ async fn prepare(url: &str) -> PgPool {
     let pool = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
     let pool = pool.connect(url).await.unwrap();
     let table = "DROP TABLE IF EXISTS bench_bare; \
-        CREATE TABLE bench_bare (key text PRIMARY KEY, count bigint NOT NULL) WITH (fillfactor = 60); \
+        CREATE TABLE bench_bare (key text PRIMARY KEY, count bigint NOT NULL) WITH (fillfactor = 45); \
         DROP SCHEMA IF EXISTS bench CASCADE";
     sqlx::raw_sql(AssertSqlSafe(table)).execute(&pool).await.unwrap();
     for key in 0..1_000 {

@@ -3,6 +3,8 @@
 //! The simple protocol is one message there and one back, with no prepared statement, so that a pooler may give each
 //! statement to another server process.
 
+mod spare;
+
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +19,8 @@ use crate::PostgresError;
 use crate::config::{PostgresConfig, Settings};
 use crate::error::{classify, classify_connect};
 
+use self::spare::Spare;
+
 /// How often a statement is sent that others made the server roll back.
 const TRIES: usize = 5;
 
@@ -30,6 +34,7 @@ const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pool: PgPool,
+    spare: Arc<Spare>,
     acquire_deadline: Duration,
     response_deadline: Duration,
     /// Whether the defaults of the server are stricter than read committed.
@@ -61,6 +66,7 @@ impl Connection {
     pub(crate) fn over(pool: PgPool, settings: &Settings) -> Self {
         Self {
             pool,
+            spare: Arc::default(),
             acquire_deadline: settings.acquire_deadline,
             response_deadline: settings.response_deadline,
             is_strict: Arc::default(),
@@ -94,6 +100,11 @@ impl Connection {
 
     /// A connection, within the acquire deadline.
     pub(crate) async fn lease(&self) -> Result<Lease, PostgresError> {
+        if let Some(connection) = self.spare.take()
+            && !self.pool.is_closed()
+        {
+            return Ok(Lease::new(connection, self));
+        }
         let deadline = Instant::now() + self.acquire_deadline;
         let mut acquire = pin!(self.pool.acquire());
         let early = timeout(self.acquire_deadline / 4, &mut acquire).await;
@@ -104,7 +115,7 @@ impl Connection {
                 timeout_at(deadline, acquire).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
             }
         };
-        acquired.map(|connection| Lease::new(connection, &self.leased)).map_err(classify_connect)
+        acquired.map(|connection| Lease::new(connection, self)).map_err(classify_connect)
     }
 
     /// The pool keeps trying while the server refuses, and then only says that time is up. Unless all connections are in
@@ -127,18 +138,18 @@ impl Connection {
     }
 }
 
-/// A connection that goes back to the pool if its last answer was whole, and is closed otherwise: nobody else is to wait
+/// A connection that goes back if its last answer was whole, and is closed otherwise: nobody else is to wait
 /// for an answer that may never come.
 pub(crate) struct Lease {
     connection: Option<PoolConnection<Postgres>>,
     is_whole: bool,
-    leased: Arc<AtomicUsize>,
+    owner: Connection,
 }
 
 impl Lease {
-    fn new(connection: PoolConnection<Postgres>, leased: &Arc<AtomicUsize>) -> Self {
-        leased.fetch_add(1, Ordering::Relaxed);
-        Self { connection: Some(connection), is_whole: true, leased: Arc::clone(leased) }
+    fn new(connection: PoolConnection<Postgres>, owner: &Connection) -> Self {
+        owner.leased.fetch_add(1, Ordering::Relaxed);
+        Self { connection: Some(connection), is_whole: true, owner: owner.clone() }
     }
 
     /// The rows of all statements in the text.
@@ -167,11 +178,11 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.leased.fetch_sub(1, Ordering::Relaxed);
-        if let Some(connection) = self.connection.take()
-            && !self.is_whole
-        {
-            drop(connection.detach());
+        self.owner.leased.fetch_sub(1, Ordering::Relaxed);
+        match self.connection.take() {
+            Some(connection) if self.is_whole => self.owner.spare.keep(connection, &self.owner.pool),
+            Some(connection) => drop(connection.detach()),
+            None => {}
         }
     }
 }

@@ -41,12 +41,14 @@ DECLARE
     expires bigint;
 BEGIN
     PERFORM set_config('lock_timeout', patience::text, true);
-    INSERT INTO public.throttle AS t (policy, key, state, expires_at)
-    SELECT asked.policy, decode(asked.key, 'hex'), '{}', 0
-    FROM unnest(policies, keys, kinds) AS asked (policy, key, kind)
-    WHERE asked.kind > 0
-    ORDER BY asked.policy COLLATE "C", asked.key COLLATE "C"
-    ON CONFLICT (policy, key) DO UPDATE SET expires_at = t.expires_at WHERE false;
+    IF 0 < ANY (kinds) THEN
+        INSERT INTO public.throttle AS t (policy, key, state, expires_at)
+        SELECT asked.policy, decode(asked.key, 'hex'), '{}', 0
+        FROM unnest(policies, keys, kinds) AS asked (policy, key, kind)
+        WHERE asked.kind > 0
+        ORDER BY asked.policy COLLATE "C", asked.key COLLATE "C"
+        ON CONFLICT (policy, key) DO UPDATE SET expires_at = t.expires_at WHERE false;
+    END IF;
     clock := greatest(0, least(latest, extract(epoch FROM clock_timestamp()) * 1000000));
 
     -- Single requests of buckets, which most are, all at once: what any_rules.sql would answer, without the calls.

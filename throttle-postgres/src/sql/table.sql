@@ -1,7 +1,8 @@
 -- The table of states.
 --
--- A row is what one key of one policy has used. Nothing that changes is indexed, and pages have room to spare, so that
--- an update leaves no dead index entry and its page is pruned by the next one: the table keeps its size without VACUUM.
+-- A row is what one key of one policy has used. Nothing that changes is indexed, and a page has room for a second version
+-- of all its rows, as one batch may write them: an update leaves no dead index entry, and its page is pruned by the next
+-- one. The table keeps its size without VACUUM.
 
 CREATE TABLE IF NOT EXISTS public.throttle (
     policy text COLLATE "C" NOT NULL,
@@ -13,7 +14,7 @@ CREATE TABLE IF NOT EXISTS public.throttle (
     expires_at bigint NOT NULL,
     PRIMARY KEY (policy, key)
 ) WITH (
-    fillfactor = 60,
+    fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.1,
     autovacuum_vacuum_cost_delay = 0
 );

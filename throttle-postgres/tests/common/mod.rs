@@ -55,7 +55,7 @@ fn url_of(variable: &str, test: &str) -> Result<String, AnyError> {
 pub(crate) fn config(url: &str) -> PostgresConfig {
     PostgresConfig::new(url)
         .and_then(|config| config.response_deadline(Duration::from_secs(10)))
-        .and_then(|config| config.acquire_deadline(Duration::from_secs(10)))
+        .and_then(|config| config.acquire_deadline(Duration::from_secs(30)))
         .unwrap()
 }
 
