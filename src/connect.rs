@@ -3,7 +3,7 @@
 use throttle_core::{AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
-const SCHEMES: [(&str, &str); 11] = [
+const SCHEMES: [(&str, &str); 12] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -13,6 +13,7 @@ const SCHEMES: [(&str, &str); 11] = [
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
     ("postgres", "postgres"),
+    ("postgresql", "postgres"),
     ("etcd", "etcd"),
     ("etcds", "etcd"),
 ];
@@ -25,6 +26,7 @@ const SCHEMES: [(&str, &str); 11] = [
 /// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
 /// | `etcd://[user:password@]host[:2379][,host…]` | an etcd cluster | `etcd` |
 /// | `etcds://…` | the same, through TLS | `etcd` |
+/// | `postgres://`, `postgresql://` | PostgreSQL, behind a [`GroupCommit`](crate::GroupCommit) | `postgres` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -52,6 +54,8 @@ pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
         | "rediss+cluster" => redis(url).await,
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => etcd(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres(url).await,
         _ => Err(unknown(scheme).into()),
     }
 }
@@ -85,6 +89,15 @@ async fn redis(url: &str) -> Result<AnyStore, ConnectError> {
     use throttle_redis::{RedisBackend, RedisConfig};
 
     let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
+    Ok(AnyStore::from(GroupCommit::new(backend)))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_core::GroupCommit;
+    use throttle_postgres::{PostgresBackend, PostgresConfig};
+
+    let backend = PostgresBackend::connect(PostgresConfig::new(url)?).await?;
     Ok(AnyStore::from(GroupCommit::new(backend)))
 }
 

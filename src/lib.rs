@@ -6,6 +6,12 @@ pub use throttle_core::*;
 
 pub use self::connect::connect;
 
+/// PostgreSQL as a store.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use throttle_postgres::*;
+}
+
 /// Redis as a store.
 #[cfg(feature = "redis")]
 pub mod redis {

@@ -7,12 +7,15 @@ mod etcd;
 mod guard;
 mod lifecycle;
 mod packages;
+mod pgbouncer;
 mod ports;
+mod postgres;
 mod process;
 mod redis;
 mod redis_cli;
 mod redis_cluster;
 mod redis_sentinel;
+mod run_as;
 mod site;
 mod tls;
 
@@ -60,8 +63,14 @@ pub(crate) trait Service: Sync {
     }
 }
 
-static ALL: &[&dyn Service] =
-    &[&etcd::Etcd, &redis::Redis, &redis_cluster::RedisCluster, &redis_sentinel::RedisSentinel];
+static ALL: &[&dyn Service] = &[
+    &redis::Redis,
+    &redis_cluster::RedisCluster,
+    &redis_sentinel::RedisSentinel,
+    &postgres::Postgres,
+    &pgbouncer::PgBouncer,
+    &etcd::Etcd,
+];
 
 /// Carries out one `services` command.
 pub(crate) fn run(action: Action) -> Result<ExitCode> {
@@ -171,6 +180,9 @@ mod tests {
     #[test]
     fn an_unknown_service_is_an_error_that_lists_the_known() {
         let error = find("mysql").err().unwrap().to_string();
-        assert_eq!(error, "no service `mysql`; there are etcd, redis, redis-cluster, redis-sentinel");
+        assert_eq!(
+            error,
+            "no service `mysql`; there are redis, redis-cluster, redis-sentinel, postgres, pgbouncer, etcd"
+        );
     }
 }
