@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod kernel;
+pub mod observe;
 pub mod policy;
 pub mod quota;
 pub mod retry;

@@ -1,0 +1,3 @@
+//! What a limiter does, for those who watch.
+
+pub mod metrics;
