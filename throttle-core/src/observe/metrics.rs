@@ -1,5 +1,11 @@
 //! The names of the metrics, for dashboards and for other crates that record one of them.
 
+#[cfg(feature = "metrics")]
+mod observer;
+
+#[cfg(feature = "metrics")]
+pub use self::observer::MetricsObserver;
+
 /// Counter: calls of limiters that ended in a decision, or in an error. Labels `policy`, `backend`, `call`, `result`
 /// (`allowed`, `denied`, `never`, `would_deny` in shadow mode, `failed`) and `source` (`store`, `fallback`, `policy`,
 /// `allow_list`, `block_list`; `none` for an error).
