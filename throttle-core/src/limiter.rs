@@ -199,7 +199,14 @@ impl<S: Store> RateLimiter<S> {
     }
 
     async fn decide(&self, call: Call, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
-        Ok(self.take(call, action).await?.decision)
+        if self.options.is_some() {
+            return Ok(self.attend(call, action).await?.decision);
+        }
+        if action.is_hopeless() {
+            return Ok(Decision::never(action.policy().capacity()));
+        }
+        let outcome: Outcome = self.inner.store.decide(action).await?;
+        Ok(Decision::of(action, &outcome, 0))
     }
 
     #[inline]

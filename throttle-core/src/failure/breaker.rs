@@ -334,3 +334,108 @@ impl fmt::Debug for BreakerBuilder {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rand::SeedableRng;
+
+    use super::*;
+    use crate::failure::DeadlineExceeded;
+
+    const SHORTEST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(2);
+
+    fn failure() -> StoreUnavailableError {
+        StoreUnavailableError::on_connect("store", DeadlineExceeded { limit: SHORTEST })
+    }
+
+    fn quietly(_: BreakerState, _: BreakerState, _: Option<StoreUnavailableError>) -> Notice {
+        Box::new(|| ())
+    }
+
+    fn seeded(seed: u64, failures: u32) -> Breaker {
+        let rng = rand::rngs::Xoshiro256PlusPlus::seed_from_u64(seed);
+        Breaker::builder().failures(failures).pauses(SHORTEST, LONGEST).rng(rng).build().unwrap()
+    }
+
+    /// What happens to a breaker.
+    #[derive(Debug, Clone, Copy)]
+    enum Step {
+        Ask,
+        /// The oldest or the latest call that is under way succeeds, fails, or is abandoned.
+        End {
+            latest: bool,
+            how: u8,
+        },
+        Pass(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Ask),
+            3 => (any::<bool>(), 0_u8..3).prop_map(|(latest, how)| Step::End { latest, how }),
+            1 => (0_u64..3_000_000).prop_map(Step::Pass),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_one_probe_at_a_time_and_back_in_the_end(
+            seed: u64, failures in 1_u32..4, steps in prop::collection::vec(step(), 0..200),
+        ) {
+            let (breaker, mut now) = (seeded(seed, failures), Timestamp::from_micros(1 << 50).unwrap());
+            let mut under_way: Vec<(u64, BreakerState)> = Vec::new();
+            for step in steps {
+                let before = breaker.state();
+                match step {
+                    Step::Ask => {
+                        let admitted = breaker.admit(now, quietly);
+                        prop_assert_eq!(admitted.is_ok(), breaker.state() == BreakerState::Closed
+                            || (before == BreakerState::Open && breaker.state() == BreakerState::HalfOpen));
+                        under_way.extend(admitted.ok().map(|generation| (generation, breaker.state())));
+                    }
+                    Step::End { .. } if under_way.is_empty() => {}
+                    Step::End { latest, how } => {
+                        let (generation, _) = under_way.remove(if latest { under_way.len() - 1 } else { 0 });
+                        match how {
+                            0 => breaker.report(generation, None, now, quietly),
+                            1 => breaker.report(generation, Some(&failure()), now, quietly),
+                            _ => breaker.abandon(generation, now, quietly),
+                        }
+                    }
+                    Step::Pass(micros) => now = now.saturating_add(Duration::from_micros(micros)),
+                }
+                let current = breaker.0.core.lock().generation;
+                let probes = under_way.iter().filter(|(generation, state)| {
+                    *generation == current && *state == BreakerState::HalfOpen
+                });
+                prop_assert_eq!(probes.count(), usize::from(breaker.state() == BreakerState::HalfOpen));
+                prop_assert!(breaker.until_probe(now).is_none_or(|pause| pause <= LONGEST));
+            }
+            // Whoever is still under way ends somehow; then the store is well.
+            for (generation, _) in under_way {
+                breaker.abandon(generation, now, quietly);
+            }
+            now = now.saturating_add(LONGEST);
+            let probe = breaker.admit(now, quietly).unwrap();
+            breaker.report(probe, None, now, quietly);
+            prop_assert_eq!(breaker.state(), BreakerState::Closed);
+        }
+
+        #[test]
+        fn pauses_are_jittered_within_their_bounds(seed: u64) {
+            let (breaker, mut now) = (seeded(seed, 1), Timestamp::EPOCH);
+            let mut pauses = std::collections::HashSet::new();
+            for _ in 0..20 {
+                let probe = breaker.admit(now, quietly).unwrap();
+                breaker.report(probe, Some(&failure()), now, quietly);
+                let pause = breaker.until_probe(now).unwrap();
+                prop_assert!((SHORTEST..=LONGEST).contains(&pause));
+                now = now.saturating_add(pause + Duration::from_micros(1));
+                pauses.insert(pause);
+            }
+            prop_assert!(pauses.len() > 15, "no two processes keep step");
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use tokio::runtime::Handle;
 
 use super::course::{Course, Failure};
@@ -50,17 +51,10 @@ impl Answer {
 impl<S: Store> RateLimiter<S> {
     /// A call that asks once.
     pub(crate) async fn take(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
-        if self.options.is_none() {
-            return self.take_plainly(action).await;
+        match self.options {
+            None => self.take_plainly(action).await,
+            Some(_) => self.attend(call, action).await,
         }
-        // Apart, so that the future of a plain limiter is small.
-        Box::pin(async {
-            let cost = action.cost().saturating_mul(action.times());
-            let mut course = Course::begin(self, call, action.key(), cost);
-            let outcome = course.note(self.answer(call, action, Source::Store).await);
-            course.end(outcome)
-        })
-        .await
     }
 
     async fn take_plainly(&self, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
@@ -68,6 +62,21 @@ impl<S: Store> RateLimiter<S> {
             return Ok(Taken::never(action));
         }
         Ok(Taken::of(action, &self.inner.store.decide(action).await?))
+    }
+
+    /// The same of a limiter with options. Boxed, so that the futures of a plain one stay small.
+    #[inline(never)]
+    pub(super) fn attend<'a>(
+        &'a self,
+        call: Call,
+        action: &'a Action<'a>,
+    ) -> BoxFuture<'a, Result<Taken, StoreUnavailableError>> {
+        Box::pin(async move {
+            let cost = action.cost().saturating_mul(action.times());
+            let mut course = Course::begin(self, call, action.key(), cost);
+            let outcome = course.note(self.answer(call, action, Source::Store).await);
+            course.end(outcome)
+        })
     }
 
     /// Asks once, on behalf of `call`: whoever decides, or, if that is [`Source::Fallback`], only the fallback.
