@@ -140,6 +140,24 @@ async fn a_killed_server() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn o_72_a_server_that_is_full_is_an_outage_that_is_answered_and_observed() {
+    let Some(server) = Own::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await else {
+        return;
+    };
+    for failure in policies() {
+        let (limiter, changes) = limiter(&server, failure.clone()).await;
+        for _ in 0..6 {
+            let answer = limiter.check("key").await;
+            assert!(is_answer_of(&failure, &answer), "{failure:?}: {answer:?}");
+        }
+        assert_eq!(*changes.0.lock(), [(BreakerState::Closed, BreakerState::Open)]);
+    }
+    let _: String = server.ask("CONFIG SET maxmemory 0").await;
+    let (limiter, _) = limiter(&server, FailurePolicy::Propagate).await;
+    until_served(&limiter).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_71_a_thousand_callers_of_a_paused_server_pay_one_deadline_at_most() {
     let Some(server) = Own::start(&[]).await else { return };
     let (limiter, _) = limiter(&server, FailurePolicy::FailOpen).await;

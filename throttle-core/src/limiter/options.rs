@@ -189,7 +189,7 @@ impl Options {
             Source::AllowList => add_one(&self.counters.allow_listed),
             Source::BlockList => add_one(&self.counters.block_listed),
             Source::Policy if matches!(self.failure, FailurePolicy::FailOpen) => {
-                add_one(&self.counters.failed_open)
+                add_one(&self.counters.failed_open);
             }
             Source::Policy => add_one(&self.counters.failed_closed),
         }

@@ -203,6 +203,6 @@ fn what_cannot_be_a_breaker_is_refused() {
         other => panic!("{other:?}"),
     };
     assert_eq!(setting(Breaker::builder().failures(0).build()), "failures");
-    assert_eq!(setting(Breaker::builder().pauses(0 * SECOND, SECOND).build()), "base");
+    assert_eq!(setting(Breaker::builder().pauses(std::time::Duration::ZERO, SECOND).build()), "base");
     assert_eq!(setting(Breaker::builder().pauses(2 * SECOND, SECOND).build()), "cap");
 }

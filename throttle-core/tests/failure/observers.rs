@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use throttle_core::observe::{BreakerEvent, DecisionEvent, Observer, UnavailableEvent};
@@ -39,7 +40,7 @@ async fn each_call_is_told_once_with_what_it_came_to() {
 }
 
 #[derive(Default)]
-struct Times(Mutex<Vec<(std::time::Duration, Option<std::time::Duration>)>>);
+struct Times(Mutex<Vec<(Duration, Option<Duration>)>>);
 
 impl Observer for Times {
     fn on_decision(&self, event: &DecisionEvent<'_>) {
@@ -53,13 +54,14 @@ async fn a_call_that_waits_is_told_once_with_its_waits() {
     let bench = Bench::of("gcra 1 per 2s", |limiter| limiter.observe(Arc::clone(&times)));
     let _ = bench.limiter.check("key").await.unwrap();
     bench.faults.inject(Fault::delay(SECOND / 2).always());
-    let waited = bench.passing(SECOND / 2, bench.limiter.acquire("key", 60 * SECOND)).await.unwrap();
+    let waited = bench.passing(SECOND / 2, bench.limiter.acquire("key", 6ZERO)).await.unwrap();
     assert!(waited.is_allowed());
     assert_eq!(bench.journal.take(), ["check 1 allowed by store", "acquire 1 allowed by store"]);
     let never = bench.limiter.check_n("key", 2).await.unwrap();
     assert!(never.is_never());
-    let (check, acquire) = ((0 * SECOND, Some(0 * SECOND)), (3 * SECOND, Some(SECOND)));
-    assert_eq!(*times.0.lock(), [check, acquire, (0 * SECOND, None)], "asked twice, and not at all");
+    const ZERO: Duration = Duration::ZERO;
+    let (check, acquire) = ((ZERO, Some(ZERO)), (3 * SECOND, Some(SECOND)));
+    assert_eq!(*times.0.lock(), [check, acquire, (ZERO, None)], "asked twice, and not at all");
 }
 
 #[tokio::test]
