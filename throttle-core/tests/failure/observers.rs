@@ -54,7 +54,7 @@ async fn a_call_that_waits_is_told_once_with_its_waits() {
     let bench = Bench::of("gcra 1 per 2s", |limiter| limiter.observe(Arc::clone(&times)));
     let _ = bench.limiter.check("key").await.unwrap();
     bench.faults.inject(Fault::delay(SECOND / 2).always());
-    let waited = bench.passing(SECOND / 2, bench.limiter.acquire("key", 6ZERO)).await.unwrap();
+    let waited = bench.passing(SECOND / 2, bench.limiter.acquire("key", 60 * SECOND)).await.unwrap();
     assert!(waited.is_allowed());
     assert_eq!(bench.journal.take(), ["check 1 allowed by store", "acquire 1 allowed by store"]);
     let never = bench.limiter.check_n("key", 2).await.unwrap();
