@@ -106,6 +106,12 @@ impl Own {
         stream.write_all(format!("DEBUG SLEEP {}\r\n", span.as_secs()).as_bytes()).unwrap();
     }
 
+    /// Stops the process as it is (`STOP`), or lets it go on (`CONT`).
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "no {name} was sent");
+    }
+
     pub(crate) fn restart(&mut self, settings: &[&str]) {
         self.kill();
         let again = Self::spawn(self.port, settings);
