@@ -3,8 +3,14 @@
 mod backend;
 mod clock;
 mod config;
+#[cfg(feature = "cache")]
+mod deny_cache;
 mod error;
+#[cfg(feature = "cache")]
+mod moment;
 mod table;
 
 pub use self::backend::MemoryBackend;
 pub use self::config::MemoryConfig;
+#[cfg(feature = "cache")]
+pub use self::deny_cache::DenyCache;

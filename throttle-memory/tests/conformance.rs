@@ -1,4 +1,4 @@
-//! The suite on the embedded store.
+//! The suite on the embedded store, and on what stands in front of remote ones.
 
 use std::process::ExitCode;
 
@@ -7,8 +7,24 @@ use throttle_memory::MemoryBackend;
 use throttle_testkit::Conformance;
 
 fn main() -> ExitCode {
-    Conformance::of("memory", || async { Ok(MemoryBackend::default()) })
+    let suite = Conformance::of("memory", || async { Ok(MemoryBackend::default()) })
         .counts(|memory, policy| async move { Ok(memory.keys_of(&policy).try_into()?) })
-        .and(Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) }))
-        .run()
+        .and(Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) }));
+    with_caches(suite).run()
+}
+
+#[cfg(feature = "cache")]
+fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> {
+    use throttle_memory::DenyCache;
+
+    suite.and(Conformance::of("deny-memory", || async { Ok(DenyCache::new(MemoryBackend::default())) })).and(
+        Conformance::of("deny-group-memory", || async {
+            Ok(DenyCache::new(GroupCommit::new(MemoryBackend::default())))
+        }),
+    )
+}
+
+#[cfg(not(feature = "cache"))]
+fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> {
+    suite
 }
