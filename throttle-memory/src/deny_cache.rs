@@ -1,6 +1,5 @@
 //! [`DenyCache`]: denials that cannot have changed are not asked for again.
 
-mod denial;
 mod memory;
 
 use std::fmt;
@@ -11,11 +10,12 @@ use std::time::Duration;
 use foldhash::{HashSet, HashSetExt};
 use throttle_core::{
     Action, Clock, Operand, Outcome, PolicyName, Results, StoreBackend, SystemClock, Take, TakeOutcome,
-    is_stored_as_is, stored_key,
+    Timestamp, is_stored_as_is, stored_key,
 };
 
-use self::denial::Denial;
-use self::memory::{Memory, Name};
+use self::memory::Memory;
+use crate::denial::Denial;
+use crate::name::Name;
 
 /// Remembers denials, and answers from them what can have no other answer. In front of a store that is asked over a
 /// network; hot keys that are over their limit then cost it next to nothing.
@@ -142,7 +142,7 @@ struct Question<'c, 'a, B: StoreBackend> {
     action: Action<'a>,
     /// The version of what was known when it was asked.
     seen: u64,
-    asked: throttle_core::Timestamp,
+    asked: Timestamp,
     is_open: bool,
 }
 

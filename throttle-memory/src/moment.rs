@@ -21,6 +21,11 @@ impl Moment {
         Self { store, asked, answered }
     }
 
+    /// When it decided, by the clock of the store.
+    pub(crate) const fn store(&self) -> Timestamp {
+        self.store
+    }
+
     /// No less than the store's clock shows when ours shows `now`. Both are read in whole microseconds, rounded down:
     /// that makes up for at most one. `None` if our clock stepped back.
     pub(crate) fn latest(&self, now: Timestamp) -> Option<Timestamp> {

@@ -15,7 +15,7 @@ fn main() -> ExitCode {
 
 #[cfg(feature = "cache")]
 fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> {
-    use throttle_memory::DenyCache;
+    use throttle_memory::{DenyCache, Leased};
 
     suite.and(Conformance::of("deny-memory", || async { Ok(DenyCache::new(MemoryBackend::default())) })).and(
         Conformance::of("deny-group-memory", || async {

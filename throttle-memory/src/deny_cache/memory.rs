@@ -1,19 +1,18 @@
 //! Where denials are kept, and how none is kept that something has overtaken.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use equivalent::Equivalent;
 use foldhash::fast::RandomState;
 use moka::Expiry;
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use parking_lot::Mutex;
-use throttle_core::PolicyName;
 
-use super::denial::Denial;
+use crate::denial::Denial;
+use crate::name::{Name, OwnedName};
 
 /// Keys that share a version. A key that changes while another's denial is under way costs that denial its place.
 const STRIPES: usize = 1_024;
@@ -21,7 +20,7 @@ const STRIPES: usize = 1_024;
 /// Denials by policy and key. Each key has a version, which every change of it raises: only what was asked and answered
 /// under one version is remembered.
 pub(super) struct Memory {
-    denials: Cache<Owned, Arc<Kept>, RandomState>,
+    denials: Cache<OwnedName, Arc<Kept>, RandomState>,
     hasher: RandomState,
     versions: Box<[Mutex<u64>]>,
     /// Raised when all is forgotten.
@@ -31,20 +30,6 @@ pub(super) struct Memory {
 struct Kept {
     epoch: u64,
     denial: Denial,
-}
-
-/// A key under a policy, by the name under which it is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Name<'n> {
-    policy: &'n PolicyName,
-    key: &'n str,
-}
-
-/// A [`Name`] that owns what it is made of.
-#[derive(PartialEq, Eq)]
-struct Owned {
-    policy: PolicyName,
-    key: Box<str>,
 }
 
 impl Memory {
@@ -115,7 +100,7 @@ impl Memory {
         version + self.epoch.load(Ordering::SeqCst)
     }
 
-    #[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "below the length")]
+    #[expect(clippy::indexing_slicing, reason = "below the length")]
     fn stripe(&self, name: Name<'_>) -> &Mutex<u64> {
         &self.versions[(self.hasher.hash_one(name) >> 32) as usize % STRIPES]
     }
@@ -135,55 +120,18 @@ impl std::ops::Deref for Remembered {
 /// A denial is kept for as long as it may answer.
 struct WithItself;
 
-impl Expiry<Owned, Arc<Kept>> for WithItself {
-    fn expire_after_create(&self, _: &Owned, kept: &Arc<Kept>, _: Instant) -> Option<Duration> {
+impl Expiry<OwnedName, Arc<Kept>> for WithItself {
+    fn expire_after_create(&self, _: &OwnedName, kept: &Arc<Kept>, _: Instant) -> Option<Duration> {
         Some(kept.denial.lives())
     }
 
     fn expire_after_update(
         &self,
-        _: &Owned,
+        _: &OwnedName,
         kept: &Arc<Kept>,
         _: Instant,
         _: Option<Duration>,
     ) -> Option<Duration> {
         Some(kept.denial.lives())
-    }
-}
-
-impl<'n> Name<'n> {
-    pub(super) const fn new(policy: &'n PolicyName, key: &'n str) -> Self {
-        Self { policy, key }
-    }
-
-    fn to_owned(self) -> Owned {
-        Owned { policy: self.policy.clone(), key: self.key.into() }
-    }
-}
-
-impl Owned {
-    fn as_name(&self) -> Name<'_> {
-        Name { policy: &self.policy, key: &self.key }
-    }
-}
-
-impl Hash for Name<'_> {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.policy.fingerprint());
-        self.key.hash(state);
-    }
-}
-
-impl Hash for Owned {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_name().hash(state);
-    }
-}
-
-impl Equivalent<Owned> for Name<'_> {
-    #[inline]
-    fn equivalent(&self, owned: &Owned) -> bool {
-        *self == owned.as_name()
     }
 }

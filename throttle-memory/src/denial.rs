@@ -1,4 +1,4 @@
-//! One denial, and what it answers.
+//! [`Denial`]: what a store said when it denied something, and what that answers.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use throttle_core::{Action, Decision, Operand, Outcome, Policy, Take, TakeOutcom
 
 use crate::moment::Moment;
 
-/// What a store said when it denied something.
+/// One denial.
 #[derive(Debug)]
-pub(super) struct Denial {
+pub(crate) struct Denial {
     policy: Policy,
     /// What a log said of itself is true for this cost alone.
     cost: u32,
@@ -26,7 +26,7 @@ pub(super) struct Denial {
 
 impl Denial {
     /// The denial in the answer to `action`, which was asked and answered at these times of our clock.
-    pub(super) fn of(
+    pub(crate) fn of(
         action: &Action<'_>,
         outcome: &Outcome,
         (asked, answered): (Timestamp, Timestamp),
@@ -57,12 +57,17 @@ impl Denial {
     }
 
     /// For how long after it was asked it is worth keeping.
-    pub(super) const fn lives(&self) -> Duration {
+    pub(crate) const fn lives(&self) -> Duration {
         self.lives
     }
 
+    /// How long ago the store was asked. `None` if our clock stepped back.
+    pub(crate) fn age(&self, now: Timestamp) -> Option<Duration> {
+        self.moment.age(now)
+    }
+
     /// What the store would answer to `action`, if that is another denial. `clock` is ours.
-    pub(super) fn answer(&self, action: &Action<'_>, clock: impl FnOnce() -> Timestamp) -> Option<Outcome> {
+    pub(crate) fn answer(&self, action: &Action<'_>, clock: impl FnOnce() -> Timestamp) -> Option<Outcome> {
         let (told, latest) = self.now(action, clock)?;
         let outcome = |now| Outcome::new(0, now, self.states.iter().copied());
         let denies = |now| {
@@ -72,9 +77,18 @@ impl Denial {
         denies(latest).then(|| outcome(told))
     }
 
-    /// The same for one request to one bucket.
+    /// What the store answered when it denied, at the time when it did, if that denies `action`.
+    pub(crate) fn old_answer(&self, action: &Action<'_>) -> Option<Outcome> {
+        let outcome = Outcome::new(0, self.decided, self.states.iter().copied());
+        let decision = Decision::of(action, &outcome, 0);
+        let denies =
+            self.policy == *action.policy() && decision.rules().iter().any(|rule| !rule.is_allowed());
+        denies.then_some(outcome)
+    }
+
+    /// The [answer](Self::answer) to one request to one bucket.
     #[inline]
-    pub(super) fn answer_take(
+    pub(crate) fn answer_take(
         &self,
         take: &Take<'_>,
         clock: impl FnOnce() -> Timestamp,
@@ -116,7 +130,7 @@ impl Denial {
     fn is_full_at(&self, log: &SlidingLog, summary: &LogSummary, now: Timestamp) -> bool {
         let lacks_one = u64::from(summary.used) + u64::from(self.cost) == u64::from(log.limit()) + 1;
         let is_of_the_past = summary.newest <= self.decided.as_micros();
-        let until = summary.fits_at.map_or(0, |fits_at| fits_at.get());
+        let until = summary.fits_at.map_or(0, std::num::NonZeroU64::get);
         lacks_one && is_of_the_past && self.decided <= now && now.as_micros() < until
     }
 }
