@@ -17,11 +17,15 @@ fn main() -> ExitCode {
 fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> {
     use throttle_memory::{DenyCache, Leased};
 
-    suite.and(Conformance::of("deny-memory", || async { Ok(DenyCache::new(MemoryBackend::default())) })).and(
-        Conformance::of("deny-group-memory", || async {
-            Ok(DenyCache::new(GroupCommit::new(MemoryBackend::default())))
-        }),
-    )
+    let memory = MemoryBackend::default;
+    let grouped = move || DenyCache::new(GroupCommit::new(memory()));
+    suite
+        .and(Conformance::of("deny-memory", move || async move { Ok(DenyCache::new(memory())) }))
+        .and(Conformance::of("deny-group-memory", move || async move { Ok(grouped()) }))
+        .and(Conformance::of("leased-memory", move || async move { Ok(Leased::new(memory())) }))
+        .and(Conformance::of("leased-deny-memory", move || async move {
+            Ok(Leased::new(DenyCache::new(memory())))
+        }))
 }
 
 #[cfg(not(feature = "cache"))]
