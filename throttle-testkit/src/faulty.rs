@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use throttle_core::lock::{Acquisition, LockTtl, Owner};
 use throttle_core::{
-    Action, BaseErrorSet, Clock, LockBackend, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock, Take,
-    TakeOutcome,
+    Action, BaseErrorSet, Clock, LockBackend, Operation, Outcome, PolicyName, Results, StoreBackend,
+    SystemClock, Take, TakeOutcome,
 };
 
 pub use self::error::InjectedError;

@@ -3,7 +3,8 @@
 //! A lock is two keys. The value of one says who holds it; it expires with the lock, so that the store alone says when
 //! it is free. The other has the last number, and outlives the lock. An acquisition takes the first key, then the next
 //! number, and then writes the number into the first key: who has lost the lock meanwhile finds it changed. So numbers
-//! are taken by present holders, one after the other.
+//! are taken by present holders, one after the other. Who asks again for a lock that it is taking already goes on from
+//! there; a mark that each taking has of its own tells it from an earlier and a later one.
 
 use std::time::Duration;
 
@@ -26,8 +27,16 @@ const FREE_KEPT: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Nobody,
-    /// Without a number while it is being taken.
-    Owner(Owner, Option<Fence>),
+    Owner(Holding),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Holding {
+    owner: Owner,
+    /// Which taking of the lock it is.
+    mark: u64,
+    /// None while it is being taken.
+    fence: Option<Fence>,
 }
 
 /// A key, and what this call knows of it.
@@ -60,8 +69,11 @@ impl<V> Slot<V> {
         Ok(())
     }
 
-    fn is_of(&self, owner: Owner) -> bool {
-        matches!(self.holder, Holder::Owner(holder, _) if holder == owner)
+    fn holding_of(&self, owner: Owner) -> Option<Holding> {
+        match self.holder {
+            Holder::Owner(holding) if holding.owner == owner => Some(holding),
+            _ => None,
+        }
     }
 }
 
@@ -90,22 +102,23 @@ impl<S: CasStore> CasBackend<S> {
         Ok(Swap::Lost)
     }
 
-    /// Makes `owner` the holder, with or without a number; whether nobody else is.
+    /// Makes `owner` the holder, with or without a number; none if another one is.
     async fn claim(
         &self,
         slot: &mut Slot<S::Version>,
         owner: Owner,
         ttl: LockTtl,
         tries: &mut Tries<'_>,
-    ) -> Result<bool, CasError<S::BaseError>> {
+    ) -> Result<Option<Holding>, CasError<S::BaseError>> {
         loop {
-            let holder = match slot.holder {
-                Holder::Nobody => Holder::Owner(owner, None),
-                own if slot.is_of(owner) => own,
-                Holder::Owner(..) => return Ok(false),
+            let claimed = match slot.holder {
+                Holder::Nobody => Holding { owner, mark: rand::random(), fence: None },
+                Holder::Owner(own) if own.owner == owner && own.fence.is_none() => return Ok(Some(own)),
+                Holder::Owner(own) if own.owner == owner => own,
+                Holder::Owner(_) => return Ok(None),
             };
-            if let Swap::Done = self.swap(slot, holder, ttl.as_duration()).await? {
-                return Ok(true);
+            if let Swap::Done = self.swap(slot, Holder::Owner(claimed), ttl.as_duration()).await? {
+                return Ok(Some(claimed));
             }
             if !tries.again().await {
                 return Err(CasError::Contended);
@@ -118,7 +131,8 @@ impl<S: CasStore> CasBackend<S> {
         let key = lock_key(&self.prefix, "fence", name);
         let mut current = self.store.get(&key).await.map_err(CasError::Store)?;
         loop {
-            let last = current.as_ref().map(|last| number(&last.value)).transpose().map_err(CasError::Corrupt)?;
+            let last =
+                current.as_ref().map(|last| number(&last.value)).transpose().map_err(CasError::Corrupt)?;
             let next = Fence::after(last, SystemClock.now());
             let (value, expected) = (number_bytes(next), current.as_ref().map(|last| &last.version));
             let exchange = Exchange { key: &key, expected, value: &value, ttl: NUMBER_KEPT };
@@ -133,18 +147,27 @@ impl<S: CasStore> CasBackend<S> {
         }
     }
 
-    /// Writes a number into a lock that was taken; none if it was lost meanwhile.
+    /// Writes a number into a lock that was taken. Others who ask for the same owner may do so too: the first one does.
     async fn number(
         &self,
         slot: &mut Slot<S::Version>,
         name: &str,
-        (owner, ttl): (Owner, LockTtl),
+        (claimed, ttl): (Holding, LockTtl),
         tries: &mut Tries<'_>,
-    ) -> Result<Option<Fence>, CasError<S::BaseError>> {
-        let fence = self.next_fence(name, tries).await?;
-        let numbered = Holder::Owner(owner, Some(fence));
-        let swap = self.swap(slot, numbered, ttl.as_duration()).await?;
-        Ok(matches!(swap, Swap::Done).then_some(fence))
+    ) -> Result<Fence, CasError<S::BaseError>> {
+        loop {
+            let fence = self.next_fence(name, tries).await?;
+            let numbered = Holder::Owner(Holding { fence: Some(fence), ..claimed });
+            if let Swap::Done = self.swap(slot, numbered, ttl.as_duration()).await? {
+                return Ok(fence);
+            }
+            match slot.holding_of(claimed.owner).filter(|holding| holding.mark == claimed.mark) {
+                Some(Holding { fence: Some(fence), .. }) => return Ok(fence),
+                Some(_) if tries.again().await => {}
+                Some(_) => return Err(CasError::Contended),
+                None => return Err(CasError::Lost),
+            }
+        }
     }
 
     /// Stores `holder` for `ttl` if `owner` holds the lock; whether it did.
@@ -158,12 +181,12 @@ impl<S: CasStore> CasBackend<S> {
         let mut slot = Slot::unseen(lock_key(&self.prefix, "lock", name));
         let mut tries = self.patience.start();
         self.look(&mut slot).await?;
-        while slot.is_of(owner) {
+        while slot.holding_of(owner).is_some() {
             let next = holder(slot.holder);
             if let Swap::Done = self.swap(&mut slot, next, ttl).await? {
                 return Ok(true);
             }
-            if slot.is_of(owner) && !tries.again().await {
+            if slot.holding_of(owner).is_some() && !tries.again().await {
                 return Err(CasError::Contended);
             }
         }
@@ -176,18 +199,14 @@ impl<S: CasStore> LockBackend for CasBackend<S> {
     async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition, Self::BaseError> {
         let mut slot = Slot::unseen(lock_key(&self.prefix, "lock", name));
         let mut tries = self.patience.start();
-        loop {
-            if !self.claim(&mut slot, owner, ttl, &mut tries).await? {
-                return Ok(Acquisition::Busy { expires_in: None });
-            }
-            if let Holder::Owner(_, Some(fence)) = slot.holder {
-                return Ok(Acquisition::Held(fence));
-            }
-            let numbered = self.number(&mut slot, name, (owner, ttl), &mut tries).await;
-            if let Some(fence) = numbered.map_err(|error| CasError::Halfway(Box::new(error)))? {
-                return Ok(Acquisition::Held(fence));
-            }
+        let Some(claimed) = self.claim(&mut slot, owner, ttl, &mut tries).await? else {
+            return Ok(Acquisition::Busy { expires_in: None });
+        };
+        if let Some(fence) = claimed.fence {
+            return Ok(Acquisition::Held(fence));
         }
+        let numbered = self.number(&mut slot, name, (claimed, ttl), &mut tries).await;
+        numbered.map(Acquisition::Held).map_err(|error| CasError::Halfway(Box::new(error)))
     }
 
     async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, Self::BaseError> {
@@ -200,28 +219,37 @@ impl<S: CasStore> LockBackend for CasBackend<S> {
 }
 
 impl Holder {
-    /// The form, then for a holder 16 bytes of it, and 8 of the number if it has one.
+    /// The form, then for a holder 16 bytes of it, 8 of the mark, and 8 of the number if it has one.
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![FORM];
-        if let Self::Owner(owner, fence) = self {
+        if let Self::Owner(Holding { owner, mark, fence }) = self {
             bytes.extend(owner.as_u128().to_be_bytes());
+            bytes.extend(mark.to_be_bytes());
             bytes.extend(fence.iter().flat_map(|fence| fence.get().to_be_bytes()));
         }
         bytes
     }
 
     fn from_bytes(bytes: &[u8]) -> Result<Self, DataError> {
-        let corrupt = DataError::Corrupt { reason: "the value is no lock" };
-        let Some((&FORM, rest)) = bytes.split_first() else { return Err(corrupt) };
-        let Some((owner, rest)) = rest.split_first_chunk() else {
-            return if rest.is_empty() { Ok(Self::Nobody) } else { Err(corrupt) };
+        let read = match bytes.split_first() {
+            Some((&FORM, [])) => Some(Self::Nobody),
+            Some((&FORM, rest)) => Holding::from_bytes(rest).map(Self::Owner),
+            _ => None,
+        };
+        read.ok_or(DataError::Corrupt { reason: "the value is no lock" })
+    }
+}
+
+impl Holding {
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (owner, rest) = bytes.split_first_chunk()?;
+        let (mark, rest) = rest.split_first_chunk()?;
+        let fence = match rest {
+            [] => None,
+            rest => Some(Fence::new(u64::from_be_bytes(rest.try_into().ok()?))),
         };
         let owner = Owner::from_u128(u128::from_be_bytes(*owner));
-        match (rest.is_empty(), <[u8; 8]>::try_from(rest)) {
-            (true, _) => Ok(Self::Owner(owner, None)),
-            (false, Ok(fence)) => Ok(Self::Owner(owner, Some(Fence::new(u64::from_be_bytes(fence))))),
-            (false, Err(_)) => Err(corrupt),
-        }
+        Some(Self { owner, mark: u64::from_be_bytes(*mark), fence })
     }
 }
 
@@ -231,7 +259,9 @@ fn number_bytes(fence: Fence) -> Vec<u8> {
 
 fn number(bytes: &[u8]) -> Result<Fence, DataError> {
     match bytes.split_first() {
-        Some((&FORM, rest)) => <[u8; 8]>::try_from(rest).ok().map(|rest| Fence::new(u64::from_be_bytes(rest))),
+        Some((&FORM, rest)) => {
+            <[u8; 8]>::try_from(rest).ok().map(|rest| Fence::new(u64::from_be_bytes(rest)))
+        }
         _ => None,
     }
     .ok_or(DataError::Corrupt { reason: "the value is no number of a lock" })
@@ -244,9 +274,9 @@ mod tests {
     #[test]
     fn the_stored_form_is_read_as_it_was_written_and_nothing_else_is() {
         let owner = Owner::from_u128(u128::MAX - 1);
-        for holder in
-            [Holder::Nobody, Holder::Owner(owner, None), Holder::Owner(owner, Some(Fence::new(1 << 40)))]
-        {
+        let taking = Holding { owner, mark: 7, fence: None };
+        let taken = Holding { fence: Some(Fence::new(1 << 40)), ..taking };
+        for holder in [Holder::Nobody, Holder::Owner(taking), Holder::Owner(taken)] {
             let bytes = holder.to_bytes();
             assert_eq!(Holder::from_bytes(&bytes), Ok(holder));
             assert!(Holder::from_bytes(&[2]).is_err() && Holder::from_bytes(&[]).is_err());

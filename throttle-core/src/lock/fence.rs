@@ -76,7 +76,11 @@ mod tests {
     fn the_next_is_higher_whatever_the_clock_says() {
         let at = Timestamp::saturating_from_micros;
         assert_eq!(Fence::after(None, at(1_000)), Fence::new(1_000));
-        assert_eq!(Fence::after(Some(Fence::new(1_000)), at(1_000)), Fence::new(1_001), "in the same microsecond");
+        assert_eq!(
+            Fence::after(Some(Fence::new(1_000)), at(1_000)),
+            Fence::new(1_001),
+            "in the same microsecond"
+        );
         assert_eq!(Fence::after(Some(Fence::new(1_000)), at(5)), Fence::new(1_001), "the clock was set back");
         assert_eq!(Fence::after(Some(Fence::new(1_000)), at(2_000)), Fence::new(2_000));
     }

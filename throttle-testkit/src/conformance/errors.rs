@@ -86,7 +86,7 @@ async fn errors_of(
     Ok(failure.into_iter().collect())
 }
 
-fn is_wrapped<E: BaseErrorSet>(
+pub(super) fn is_wrapped<E: BaseErrorSet>(
     error: &StoreUnavailableError,
     member: &InjectedError<E>,
     backend: &str,

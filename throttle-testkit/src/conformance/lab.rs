@@ -98,6 +98,21 @@ impl<B: StoreBackend> Lab<B> {
         left.map_err(|error| chain(&*error).into())
     }
 
+    /// Whether time passes only when it is let pass, or then too.
+    pub(super) fn passes_time_by_hand(&self) -> bool {
+        self.variant.pass.is_some()
+    }
+
+    /// The time to live of locks that trials let expire.
+    pub(super) fn lock_ttl(&self) -> Duration {
+        self.variant.lock_ttl
+    }
+
+    /// For how long after its time to live a lock may still be held.
+    pub(super) fn lock_lag(&self) -> Duration {
+        self.variant.lock_lag
+    }
+
     pub(super) fn deadline(&self) -> Duration {
         self.variant.deadline
     }

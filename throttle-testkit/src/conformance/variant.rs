@@ -28,6 +28,8 @@ pub(super) struct Variant<B> {
     pub(super) cases: u32,
     pub(super) deadline: Duration,
     pub(super) own_clock: bool,
+    pub(super) lock_ttl: Duration,
+    pub(super) lock_lag: Duration,
     /// Whether failures are explored: made smaller, and noted.
     pub(super) explores: bool,
     pub(super) count: Option<Count<B>>,
@@ -58,6 +60,8 @@ impl<B: StoreBackend> Variant<B> {
             cases: 64,
             deadline: Duration::from_secs(60),
             own_clock: true,
+            lock_ttl: Duration::from_millis(300),
+            lock_lag: Duration::from_millis(300),
             explores: true,
             count: None,
             time_to_live: None,
