@@ -10,6 +10,7 @@ pub mod store;
 pub mod time;
 
 mod action;
+mod background;
 mod cas;
 mod clock;
 mod decision;
