@@ -25,4 +25,5 @@ fn suite(name: &'static str, variable: &'static str) -> Conformance<RedisBackend
         move |_, policy, key| async move { common::time_to_live(variable, name, &policy, &key).await },
     )
     .with_locks()
+    .across_processes()
 }

@@ -69,6 +69,13 @@ impl<B: LockBackend> Conformance<B> {
         self
     }
 
+    /// What one process stores, another one sees: enables the trial of a holder that is killed, in which this test program
+    /// runs itself. The child finds the process id of its parent in `THROTTLE_TESTKIT_PARENT`.
+    pub const fn across_processes(mut self) -> Self {
+        self.variant.across_processes = true;
+        self
+    }
+
     /// The time to live of locks that trials let expire, 300 ms, and for how long after it one may still be held, 300 ms
     /// too. For backends that count in larger units.
     pub const fn lock_times(mut self, ttl: Duration, lag: Duration) -> Self {

@@ -11,7 +11,7 @@ use super::key::{Segment, name_of};
 use super::{Lease, Lock, LockGuard, LockTerms, Loss};
 use crate::{Guarded, LockBackend, LockStore, StoreUnavailableError};
 
-/// Resources of one kind on a store: the one place that says what the lock of a resource is called.
+/// Resources of one kind on a store: the one place that says what the lock of a resource is called. Cheap to clone.
 ///
 /// ```
 /// use throttle_core::lock::{LockNamespace, ResourceError};
@@ -197,6 +197,12 @@ impl<S: LockStore> ResourceLock<S> {
 impl<S> Clone for ResourceLock<S> {
     fn clone(&self) -> Self {
         Self { lock: self.lock.clone(), busy_text: Arc::clone(&self.busy_text), wait: self.wait }
+    }
+}
+
+impl<S> Clone for LockNamespace<S> {
+    fn clone(&self) -> Self {
+        Self { kind: self.kind.clone(), store: Arc::clone(&self.store), terms: self.terms.clone() }
     }
 }
 

@@ -3,11 +3,13 @@
 mod contention;
 mod expiry;
 mod faults;
+mod guards;
 mod history;
 mod holding;
 mod linear;
 mod names;
 mod subject;
+mod waiting;
 
 use std::sync::Arc;
 

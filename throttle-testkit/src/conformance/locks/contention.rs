@@ -20,7 +20,7 @@ const CONTENDERS: usize = 32;
 const ENTRIES_EACH: usize = 3;
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    trials!(Group::new(variant, "locks");
+    trials!(Group::new(variant, "locks").measuring_time();
         thirty_two_contenders_exclude_each_other,
         of_many_at_once_one_gets_it,
         one_owner_asking_many_times_at_once_has_one_fence,

@@ -13,7 +13,7 @@ use super::super::variant::Variant;
 use super::subject::{LONG, Stopwatch, Subject, grew};
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    trials!(Group::new(variant, "locks");
+    trials!(Group::new(variant, "locks").measuring_time();
         a_lock_expires_when_its_time_has_passed_and_not_before,
         an_extended_lock_is_held_from_then_on,
         who_asks_again_has_the_whole_time_anew,

@@ -21,13 +21,14 @@ use crate::{Fault, FaultyBackend, InjectedError};
 type Faulty<B> = FaultyBackend<Arc<B>>;
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    let wrapped = Operation::LOCKS.iter().fold(Group::new(variant, "locks"), |group, operation| {
-        let (plain, any) =
-            (format!("{}_is_wrapped", operation.name()), format!("any_{}_is_wrapped", operation.name()));
-        group
-            .trial(plain, |lab| wraps_every_member(lab, *operation))
-            .trial(any, |lab| any_store_wraps_every_member(lab, *operation))
-    });
+    let wrapped =
+        Operation::LOCKS.iter().fold(Group::new(variant, "locks").measuring_time(), |group, operation| {
+            let (plain, any) =
+                (format!("{}_is_wrapped", operation.name()), format!("any_{}_is_wrapped", operation.name()));
+            group
+                .trial(plain, |lab| wraps_every_member(lab, *operation))
+                .trial(any, |lab| any_store_wraps_every_member(lab, *operation))
+        });
     trials!(wrapped;
         what_was_refused_changed_nothing,
         a_lost_reply_to_an_acquisition_is_found_again,

@@ -13,7 +13,7 @@ use super::super::variant::Variant;
 use super::subject::{LONG, Subject, grew};
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    trials!(Group::new(variant, "locks");
+    trials!(Group::new(variant, "locks").measuring_time();
         one_holder_at_a_time,
         a_release_frees_it_at_once,
         who_asks_again_has_what_it_had,

@@ -15,7 +15,7 @@ use super::super::variant::Variant;
 use super::subject::{LONG, Subject, ttl};
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    trials!(Group::new(variant, "locks");
+    trials!(Group::new(variant, "locks").measuring_time();
         hostile_names_work_and_are_distinct,
         long_names_are_not_cut,
         locks_and_keys_are_apart,
