@@ -19,7 +19,15 @@ use super::group::Case;
 use super::variant::Variant;
 
 pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    let groups =
-        [holding::cases, expiry::cases, names::cases, faults::cases, contention::cases, history::cases];
+    let groups = [
+        holding::cases,
+        expiry::cases,
+        names::cases,
+        faults::cases,
+        contention::cases,
+        guards::cases,
+        waiting::cases,
+        history::cases,
+    ];
     groups.into_iter().flat_map(|group| group(variant)).collect()
 }
