@@ -21,11 +21,11 @@ impl LockBackend for RedisBackend {
     }
 
     async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, RedisError> {
-        is_holder(self.lock("extend", name, owner, Some(ttl)).await?)
+        is_holder(&self.lock("extend", name, owner, Some(ttl)).await?)
     }
 
     async fn release(&self, name: &str, owner: Owner) -> Result<bool, RedisError> {
-        is_holder(self.lock("release", name, owner, None).await?)
+        is_holder(&self.lock("release", name, owner, None).await?)
     }
 }
 
@@ -79,9 +79,9 @@ fn acquisition(value: Value) -> Result<Acquisition, RedisError> {
     }
 }
 
-fn is_holder(value: Value) -> Result<bool, RedisError> {
+fn is_holder(value: &Value) -> Result<bool, RedisError> {
     match value {
-        Value::Int(is_holder @ (0 | 1)) => Ok(is_holder == 1),
+        Value::Int(is_holder @ (0 | 1)) => Ok(*is_holder == 1),
         _ => Err(RedisError::answer("the reply does not say who holds the lock")),
     }
 }
@@ -116,8 +116,8 @@ mod tests {
             [int(&[]), int(&[1]), int(&[1, -7]), int(&[2, 7]), int(&[1, 7, 7]), Value::Nil, Value::Okay]
         {
             assert!(matches!(acquisition(wrong.clone()), Err(RedisError::Answer(_))), "{wrong:?}");
-            assert!(matches!(is_holder(wrong), Err(RedisError::Answer(_))));
+            assert!(matches!(is_holder(&wrong), Err(RedisError::Answer(_))));
         }
-        assert!(is_holder(Value::Int(1)).unwrap() && !is_holder(Value::Int(0)).unwrap());
+        assert!(is_holder(&Value::Int(1)).unwrap() && !is_holder(&Value::Int(0)).unwrap());
     }
 }

@@ -36,6 +36,7 @@ pub(crate) enum Mistake {
     ExpiresNever,
     ExpiresEarly,
     CutsNames,
+    FoldsCase,
     /// Whoever resets a policy frees a lock of its name.
     FreesOnReset,
 }
@@ -44,10 +45,12 @@ pub(crate) enum Mistake {
 pub(crate) struct Backend {
     mistake: Mistake,
     decisions: ReferenceBackend,
-    locks: Arc<Mutex<HashMap<String, Slot>>>,
+    locks: Arc<Mutex<Slots>>,
     last: Arc<Mutex<u64>>,
     clock: ManualClock,
 }
+
+type Slots = HashMap<String, Slot>;
 
 #[derive(Debug, Clone, Copy)]
 struct Slot {
@@ -68,12 +71,16 @@ impl Backend {
     }
 
     fn name_of(&self, name: &str) -> String {
-        if self.is(Mistake::CutsNames) { name.chars().take(64).collect() } else { name.to_owned() }
+        match self.mistake {
+            Mistake::CutsNames => name.chars().take(64).collect(),
+            Mistake::FoldsCase => name.to_lowercase(),
+            _ => name.to_owned(),
+        }
     }
 
-    fn held(&self, name: &str) -> Option<Slot> {
+    fn held(&self, slots: &Slots, name: &str) -> Option<Slot> {
         let is_live = |slot: &Slot| slot.until > self.clock.now() || self.is(Mistake::ExpiresNever);
-        self.locks.lock().get(name).copied().filter(is_live)
+        slots.get(name).copied().filter(is_live)
     }
 
     fn until(&self, ttl: LockTtl) -> Timestamp {
@@ -94,7 +101,13 @@ impl Backend {
         }
     }
 
-    fn set(&self, name: String, held: Option<Slot>, owner: Owner, ttl: LockTtl) -> Acquisition {
+    fn set(
+        &self,
+        slots: &mut Slots,
+        (name, held): (String, Option<Slot>),
+        owner: Owner,
+        ttl: LockTtl,
+    ) -> Acquisition {
         let until = self.until(ttl);
         let slot = match held {
             Some(slot) if slot.owner != owner || self.is(Mistake::RefusesItsHolder) => {
@@ -105,7 +118,7 @@ impl Backend {
             Some(slot) => Slot { until, ..slot },
             None => Slot { owner, fence: self.next_fence(), until },
         };
-        self.locks.lock().insert(name, slot);
+        slots.insert(name, slot);
         Acquisition::Held(slot.fence)
     }
 }
@@ -140,30 +153,32 @@ impl StoreBackend for Backend {
 impl LockBackend for Backend {
     async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition, Infallible> {
         let name = self.name_of(name);
-        let held = self.held(&name);
         if self.is(Mistake::LooksThenSets) {
+            let held = self.held(&self.locks.lock(), &name);
             // As long as a trip to a store and back.
             tokio::time::sleep(Duration::from_millis(1)).await;
+            return Ok(self.set(&mut self.locks.lock(), (name, held), owner, ttl));
         }
-        Ok(self.set(name, held, owner, ttl))
+        let mut slots = self.locks.lock();
+        let held = self.held(&slots, &name);
+        Ok(self.set(&mut slots, (name, held), owner, ttl))
     }
 
     async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, Infallible> {
         let (name, until) = (self.name_of(name), self.until(ttl));
-        let is_live = self.held(&name).is_some() || self.is(Mistake::ExtendsWhatIsOver);
-        let mut locks = self.locks.lock();
-        let slot = locks
-            .get_mut(&name)
-            .filter(|slot| is_live && (slot.owner == owner || self.is(Mistake::ExtendsAnyones)));
+        let mut slots = self.locks.lock();
+        let is_live = self.held(&slots, &name).is_some() || self.is(Mistake::ExtendsWhatIsOver);
+        let is_own = |slot: &&mut Slot| slot.owner == owner || self.is(Mistake::ExtendsAnyones);
+        let slot = slots.get_mut(&name).filter(|slot| is_live && is_own(slot));
         Ok(slot.map(|slot| slot.until = until).is_some())
     }
 
     async fn release(&self, name: &str, owner: Owner) -> Result<bool, Infallible> {
-        let name = self.name_of(name);
-        let held = self.held(&name);
+        let (name, mut slots) = (self.name_of(name), self.locks.lock());
+        let held = self.held(&slots, &name);
         let is_freed = held.is_some_and(|slot| slot.owner == owner || self.is(Mistake::FreesAnyones));
         if is_freed {
-            self.locks.lock().remove(&name);
+            slots.remove(&name);
         }
         Ok(is_freed)
     }

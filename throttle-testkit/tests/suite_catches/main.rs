@@ -178,8 +178,7 @@ catches! {
         "locks::a_lock_expires_when_its_time_has_passed_and_not_before",
         "locks::an_extended_lock_is_held_from_then_on", "locks::any_history_with_expiry_is_that_of_a_lock",
     ];
-    cutting_names_of_locks: CutsNames => [
-        "locks::hostile_names_work_and_are_distinct", "locks::long_names_are_not_cut",
-    ];
+    cutting_names_of_locks: CutsNames => ["locks::long_names_are_not_cut"];
+    folding_the_case_of_names: FoldsCase => ["locks::hostile_names_work_and_are_distinct"];
     freeing_locks_on_reset: FreesOnReset => ["locks::locks_and_keys_are_apart"];
 }

@@ -11,8 +11,11 @@ use super::super::check::{Checked, ensure, equal};
 use super::super::group::{Case, Group, trials};
 use super::super::lab::{Lab, told};
 use super::super::variant::Variant;
-use super::subject::{LONG, Subject, grew};
+use super::subject::{LONG, Subject, done_within, grew};
 use crate::{Fault, Faults, FaultyBackend};
+
+/// By how much a loss may be told late.
+const SLACK: Duration = Duration::from_millis(50);
 
 type Faulty<B> = Guarded<FaultyBackend<Arc<B>>>;
 
@@ -101,19 +104,25 @@ async fn a_renewal_that_fails_for_a_moment_is_tried_again<B: LockBackend>(lab: L
 /// Whether the store refuses, or does not answer at all.
 async fn a_renewal_that_stops_is_lost_within_the_time_to_live<B: LockBackend>(lab: Lab<B>) -> Checked {
     for fault in [Fault::refuse(ErrorKind::Connection), Fault::hang()] {
-        let (subject, (terms, ttl)) = (Subject::new(&lab), renewed(&lab)?);
-        let (lock, faults) = faulty_lock(&subject);
-        faults.inject(fault.on(Operation::Extend).always());
-        let started = SystemClock.now();
-        let guard = taken(&lock.with_terms(terms)).await?;
-        equal("loss", &guard.lost().await, &Loss::Expired)?;
-        let took = SystemClock.now().saturating_since(started);
-        ensure(took >= ttl / 2 && took <= ttl + Duration::from_millis(50), || {
-            format!("lost after {took:?}, with a time to live of {ttl:?}")
-        })?;
-        ensure(!guard.is_valid() && guard.remaining().is_zero(), || "lost, and valid".to_owned())?;
+        let ttl = 4 * lab.lock_ttl();
+        let fault = fault.on(Operation::Extend).always();
+        done_within(ttl + SLACK, async || lost_after(&lab, fault.clone()).await).await?;
     }
     Ok(())
+}
+
+/// How long it takes until a lock is lost that a fault keeps from being prolonged.
+async fn lost_after<B: LockBackend>(lab: &Lab<B>, fault: Fault<B::BaseError>) -> Result<Duration, Failed> {
+    let (subject, (terms, ttl)) = (Subject::new(lab), renewed(lab)?);
+    let (lock, faults) = faulty_lock(&subject);
+    faults.inject(fault);
+    let started = SystemClock.now();
+    let guard = taken(&lock.with_terms(terms)).await?;
+    equal("loss", &guard.lost().await, &Loss::Expired)?;
+    let took = SystemClock.now().saturating_since(started);
+    ensure(took >= ttl / 2, || format!("lost after {took:?}, with a time to live of {ttl:?}"))?;
+    ensure(!guard.is_valid() && guard.remaining().is_zero(), || "lost, and valid".to_owned())?;
+    Ok(took)
 }
 
 /// It is decided late, and has almost all of its time left then; but its holder counts from before it asked.
@@ -129,14 +138,18 @@ async fn an_answer_that_comes_too_late_is_no_acquisition<B: LockBackend>(lab: La
 
 /// O-88: renewal has an end, and says so.
 async fn o_88_a_lock_is_held_for_no_longer_than_it_may_be<B: LockBackend>(lab: Lab<B>) -> Checked {
-    let (subject, (terms, ttl)) = (Subject::new(&lab), renewed(&lab)?);
-    let started = SystemClock.now();
-    let guard = taken(&lock_on(&subject).with_terms(terms.max_hold(ttl + ttl / 2))).await?;
-    equal("loss", &guard.lost().await, &Loss::HeldTooLong)?;
-    let took = SystemClock.now().saturating_since(started);
-    ensure(took >= ttl && took <= ttl + ttl / 2 + Duration::from_millis(50), || {
-        format!("lost after {took:?}, and may be held for {:?}", ttl + ttl / 2)
+    let (terms, ttl) = renewed(&lab)?;
+    let most = ttl + ttl / 2;
+    let terms = terms.max_hold(most);
+    done_within(most + SLACK, async || {
+        let started = SystemClock.now();
+        let guard = taken(&lock_on(&Subject::new(&lab)).with_terms(terms.clone())).await?;
+        equal("loss", &guard.lost().await, &Loss::HeldTooLong)?;
+        let took = SystemClock.now().saturating_since(started);
+        ensure(took >= ttl, || format!("lost after {took:?}, and may be held for {most:?}"))?;
+        Ok(took)
     })
+    .await
 }
 
 /// O-89: A works for longer than its time, B acquires, A releases: A is told, and B keeps it.
