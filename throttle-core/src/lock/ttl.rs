@@ -70,7 +70,7 @@ mod tests {
     fn the_bounds_are_in_it() {
         let year = LockTtl::MAX.as_duration();
         assert_eq!(LockTtl::new(year).unwrap(), LockTtl::MAX);
-        assert!(LockTtl::new(year + Duration::from_nanos(1)).is_err());
+        LockTtl::new(year + Duration::from_nanos(1)).unwrap_err();
         assert_eq!(LockTtl::new(Duration::from_nanos(1)).unwrap(), LockTtl::MIN);
     }
 }
