@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 pub mod kernel;
+pub mod lock;
 pub mod policy;
 pub mod quota;
 pub mod retry;
@@ -9,6 +10,7 @@ pub mod store;
 pub mod time;
 
 mod action;
+mod background;
 mod cas;
 mod clock;
 mod decision;
@@ -28,15 +30,15 @@ pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
 pub use self::group_commit::GroupCommit;
 pub use self::key::{
-    MAX_KEY_BYTES, is_stored_as_is, storage_key, storage_prefix, stored_key, validate_prefix,
+    MAX_KEY_BYTES, is_stored_as_is, lock_key, storage_key, storage_prefix, stored_key, validate_prefix,
 };
 pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
 pub use self::rule::{Algorithm, Rule};
 pub use self::store::{
-    AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, Operation, Results, Store,
-    StoreBackend, StoreUnavailableError,
+    AnyLockStore, AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, LockBackend, LockStore,
+    Operation, Results, Store, StoreBackend, StoreUnavailableError,
 };
 pub use self::take::{Take, TakeOutcome};
 pub use self::time::Timestamp;

@@ -4,6 +4,7 @@ mod backend;
 mod clock;
 mod config;
 mod error;
+mod lock;
 mod table;
 
 pub use self::backend::MemoryBackend;
