@@ -1,6 +1,6 @@
 //! [`connect`]: a store chosen at run time, by its URL.
 
-use throttle_core::{AnyStore, ConnectError, SetupError};
+use throttle_core::{AnyLockStore, AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
 const SCHEMES: [(&str, &str); 12] = [
@@ -45,6 +45,16 @@ const SCHEMES: [(&str, &str); 12] = [
 /// [`ConnectError::Setup`] for a URL that names no store, or a store that this program was built without;
 /// [`ConnectError::Unavailable`] if the store cannot be reached.
 pub async fn connect(url: &str) -> Result<AnyStore, ConnectError> {
+    connect_with_locks(url).await.map(AnyStore::from)
+}
+
+/// The same store with its locks: for a [`Lock`](crate::lock::Lock), and for a [`RateLimiter`](crate::RateLimiter) too.
+/// Every store that [`connect`] knows has them.
+///
+/// # Errors
+///
+/// Those of [`connect`].
+pub async fn connect_with_locks(url: &str) -> Result<AnyLockStore, ConnectError> {
     let (scheme, _) = url.split_once("://").unwrap_or((url, ""));
     match scheme {
         #[cfg(feature = "memory")]
@@ -68,7 +78,7 @@ async fn etcd(url: &str) -> Result<AnyStore, ConnectError> {
 }
 
 #[cfg(feature = "memory")]
-fn memory(url: &str) -> Result<AnyStore, SetupError> {
+fn memory(url: &str) -> Result<AnyLockStore, SetupError> {
     use throttle_memory::{MemoryBackend, MemoryConfig};
 
     let settings = url.strip_prefix("memory://").unwrap_or_default();
@@ -80,16 +90,16 @@ fn memory(url: &str) -> Result<AnyStore, SetupError> {
         None if settings.is_empty() => MemoryConfig::default(),
         None => return Err(invalid("memory:// takes ?max_keys=N and nothing else")),
     };
-    Ok(AnyStore::from(MemoryBackend::new(config)))
+    Ok(AnyLockStore::from(MemoryBackend::new(config)))
 }
 
 #[cfg(feature = "redis")]
-async fn redis(url: &str) -> Result<AnyStore, ConnectError> {
+async fn redis(url: &str) -> Result<AnyLockStore, ConnectError> {
     use throttle_core::GroupCommit;
     use throttle_redis::{RedisBackend, RedisConfig};
 
     let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
-    Ok(AnyStore::from(GroupCommit::new(backend)))
+    Ok(AnyLockStore::from(GroupCommit::new(backend)))
 }
 
 #[cfg(feature = "postgres")]

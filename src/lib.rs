@@ -4,7 +4,7 @@ mod connect;
 
 pub use throttle_core::*;
 
-pub use self::connect::connect;
+pub use self::connect::{connect, connect_with_locks};
 
 /// PostgreSQL as a store.
 #[cfg(feature = "postgres")]

@@ -1,7 +1,9 @@
 //! A store chosen by its URL, and what a wrong URL is told.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use throttle::{ConnectError, SetupError, Store, connect};
+use throttle::{ConnectError, SetupError, connect};
+#[cfg(feature = "memory")]
+use throttle::{Policy, RateLimiter, Rule, Store, lock::Lock};
 
 fn refused(url: &str) -> SetupError {
     match pollster::block_on(connect(url)) {
@@ -18,6 +20,19 @@ fn memory_needs_nothing() {
         assert_eq!(store.backend_name(), "memory");
         pollster::block_on(store.ping()).unwrap();
     }
+}
+
+#[test]
+#[cfg(feature = "memory")]
+fn one_store_has_limits_and_locks() {
+    pollster::block_on(async {
+        let store = throttle::connect_with_locks("memory://").await.unwrap();
+        let lock = Lock::on(std::sync::Arc::new(store.clone()), "name");
+        let _guard = lock.try_acquire().await.unwrap().unwrap();
+        assert!(lock.try_acquire().await.unwrap().is_none());
+        let limiter = RateLimiter::on(Policy::new("api", [Rule::gcra("1/h").unwrap()]).unwrap(), store);
+        assert!(limiter.check("name").await.unwrap().is_allowed());
+    });
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod backend;
 mod error;
 mod job;
+mod lock;
 mod memory;
 mod patience;
 

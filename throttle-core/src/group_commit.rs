@@ -19,7 +19,8 @@ use self::batch::{Batch, Looked};
 use self::bell::Bell;
 use self::queue::{Left, Queue, Turn};
 use self::seat::Seat;
-use crate::{Action, Outcome, PolicyName, Results, StoreBackend, Take, TakeOutcome};
+use crate::lock::{Acquisition, LockTtl, Owner};
+use crate::{Action, LockBackend, Outcome, PolicyName, Results, StoreBackend, Take, TakeOutcome};
 
 const MAX_BATCH: usize = 128;
 
@@ -41,7 +42,7 @@ const MAX_BATCH: usize = 128;
 /// what it asked for may have been charged, and is not asked again.
 ///
 /// **Order.** [`reset`](StoreBackend::reset), [`reset_policy`](StoreBackend::reset_policy) and
-/// [`ping`](StoreBackend::ping) go straight to the backend: requests that are waiting when one of them is called may be
+/// [`ping`](StoreBackend::ping) and locks go straight to the backend: requests that are waiting when one of them is called may be
 /// decided before or after it. Await the one before calling the other if it matters.
 ///
 /// ```
@@ -235,6 +236,22 @@ impl<B: StoreBackend> StoreBackend for GroupCommit<B> {
     /// Never: what is asked here goes through a batch.
     fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
         None
+    }
+}
+
+/// Straight to the backend.
+#[deny(clippy::missing_trait_methods)]
+impl<B: LockBackend> LockBackend for GroupCommit<B> {
+    async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition, Self::BaseError> {
+        self.backend.acquire(name, owner, ttl).await
+    }
+
+    async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, Self::BaseError> {
+        self.backend.extend(name, owner, ttl).await
+    }
+
+    async fn release(&self, name: &str, owner: Owner) -> Result<bool, Self::BaseError> {
+        self.backend.release(name, owner).await
     }
 }
 

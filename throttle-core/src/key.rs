@@ -60,6 +60,13 @@ pub fn storage_prefix(prefix: &str, policy: &PolicyName) -> String {
     format!("{prefix}:1:{policy}:")
 }
 
+/// The full name of what a store keeps for a lock: `<prefix>:1:{<space>}:<name>`. No policy has braces in its name, so
+/// nothing of a lock is the key of a policy, nor removed with one. On a Redis cluster, one space is one slot.
+#[must_use]
+pub fn lock_key(prefix: &str, space: &str, name: &str) -> String {
+    format!("{prefix}:1:{{{space}}}:{}", stored_key(name))
+}
+
 /// Whether names that start with `prefix` can be told from those of every other prefix.
 ///
 /// # Errors

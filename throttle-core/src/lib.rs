@@ -2,6 +2,7 @@
 
 pub mod failure;
 pub mod kernel;
+pub mod lock;
 pub mod observe;
 pub mod policy;
 pub mod quota;
@@ -11,6 +12,7 @@ pub mod store;
 pub mod time;
 
 mod action;
+mod background;
 mod cas;
 mod clock;
 mod decision;
@@ -32,7 +34,7 @@ pub use self::error::{DataError, SetupError};
 pub use self::failure::{AnyLimiter, Breaker, BreakerBuilder, BreakerState, FailurePolicy};
 pub use self::group_commit::GroupCommit;
 pub use self::key::{
-    MAX_KEY_BYTES, is_stored_as_is, storage_key, storage_prefix, stored_key, validate_prefix,
+    MAX_KEY_BYTES, is_stored_as_is, lock_key, storage_key, storage_prefix, stored_key, validate_prefix,
 };
 pub use self::key_list::KeyList;
 pub use self::limiter::{Blocking, Counts, RateLimiter, Reservation, Reserve, Taken};
@@ -41,8 +43,8 @@ pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
 pub use self::rule::{Algorithm, Rule};
 pub use self::store::{
-    AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, Operation, Results, Store,
-    StoreBackend, StoreUnavailableError,
+    AnyLockStore, AnyStore, BaseErrorSet, ConnectError, Effect, ErrorKind, Guarded, LockBackend, LockStore,
+    Operation, Results, Store, StoreBackend, StoreUnavailableError,
 };
 pub use self::take::{Take, TakeOutcome};
 pub use self::time::Timestamp;

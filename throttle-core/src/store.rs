@@ -6,6 +6,7 @@ mod operations;
 pub use self::error::{BaseErrorSet, ConnectError, Effect, ErrorKind, StoreUnavailableError};
 
 use self::operations::store_operations;
+use crate::lock::{Acquisition, LockTtl, Owner};
 use crate::{Action, Outcome, PolicyName, Take, TakeOutcome};
 
 /// One result for each thing asked for, in order.
@@ -55,6 +56,34 @@ store_operations! {
         /// What `decide` would answer, if that takes no waiting and cannot fail. `None`, the default, says that nothing
         /// happened, and that `decide` is to be asked.
         fn decide_now(&self, take: &Take<'_>) -> TakeOutcome;
+    }
+    /// A backend with locks, as its author implements it. A lock is a name that one [`Owner`] at a time holds, until it
+    /// releases it or the time to live has passed. [`LockSlot`](crate::lock::LockSlot) is the definition, as a program;
+    /// [`Lock`](crate::lock::Lock) is what users have.
+    ///
+    /// Its obligations, by number; those of [`StoreBackend`] hold as well:
+    ///
+    /// 1. **One holder.** Each operation happens as a whole or not at all, and those on one name one after the other.
+    ///    What is compared and what is changed is one step, in the store.
+    /// 2. **Fencing.** Each acquisition of a name has a higher [`Fence`](crate::lock::Fence) than all before it, also
+    ///    after it was released, has expired, or was not used for long.
+    /// 3. **Idempotence.** An owner is one acquisition. Who asks again for what it holds gets the same fence, and the
+    ///    whole time to live anew.
+    /// 4. **Expiry.** A lock is free when its time to live has passed since the operation that set it, by the store's
+    ///    clock: not before, and within a lag after that the backend documents. Clocks of clients decide nothing.
+    /// 5. **Separate.** Any string is a name; two different ones never share a lock, and no lock shares anything with a
+    ///    key of a policy.
+    /// 6. **Errors.** An operation that failed with [`Effect::NotApplied`] changed nothing. One whose effect is
+    ///    [`Effect::Unknown`] happened once or never; it is not sent again by the backend.
+    trait LockBackend: StoreBackend => LockStore, AnyLockStore {
+        /// Takes the lock `name` for `owner`, if it is free or held by that owner already.
+        Acquire: async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition>;
+
+        /// Lets `owner` hold the lock for `ttl` from now; false, and nothing changes, if it does not hold it any more.
+        Extend: async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool>;
+
+        /// Frees the lock; false, and nothing changes, if `owner` does not hold it any more.
+        Release: async fn release(&self, name: &str, owner: Owner) -> Result<bool>;
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use throttle_core::{CasBackend, GroupCommit, PolicyName, StoreBackend, storage_key, storage_prefix};
+use throttle_core::{CasBackend, GroupCommit, LockBackend, PolicyName, storage_key, storage_prefix};
 use throttle_testkit::{Conformance, ReferenceBackend};
 
 use self::support::StubStore;
@@ -18,7 +18,8 @@ fn main() -> ExitCode {
     both.yield_times(1);
     let reference = Conformance::of("group-reference", || async {
         Ok(GroupCommit::new(ReferenceBackend::default()).with_max_batch(8))
-    });
+    })
+    .with_locks();
     // 400 callers on one key meet all the time: on a busy machine, the usual second may not be enough for them.
     let patient = |store| CasBackend::new(store).with_deadline(Duration::from_secs(30));
     on_stub("cas-stub", cas, patient)
@@ -27,7 +28,7 @@ fn main() -> ExitCode {
         .run()
 }
 
-fn on_stub<B: StoreBackend>(
+fn on_stub<B: LockBackend>(
     name: &str,
     store: StubStore,
     wrap: impl Fn(StubStore) -> B + Send + Sync + 'static,
@@ -52,4 +53,5 @@ fn on_stub<B: StoreBackend>(
         passed.pass(span);
         async {}
     })
+    .with_locks()
 }

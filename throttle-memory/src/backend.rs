@@ -12,6 +12,7 @@ use throttle_core::{
 use crate::MemoryConfig;
 use crate::clock::StoreClock;
 use crate::error::MemoryError;
+use crate::lock::Locks;
 use crate::table::{KeyHasher, Population, Table};
 
 /// Shards of a large table: enough that two threads seldom meet.
@@ -35,6 +36,7 @@ struct Inner {
     hasher: KeyHasher,
     population: Arc<Population>,
     clock: StoreClock,
+    locks: Locks,
     /// The shard that the next sweep on the side is of.
     next_swept: AtomicUsize,
 }
@@ -59,6 +61,7 @@ impl MemoryBackend {
                 hasher,
                 population,
                 clock: StoreClock::new(config.clock),
+                locks: Locks::default(),
                 next_swept: AtomicUsize::new(0),
             }),
         }
@@ -93,6 +96,14 @@ impl MemoryBackend {
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         self.inner.shards.iter().map(|shard| shard.0.lock().allocated_bytes()).sum()
+    }
+
+    pub(crate) fn locks(&self) -> &Locks {
+        &self.inner.locks
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.inner.clock.now()
     }
 }
 

@@ -10,10 +10,13 @@ mod deny_cache;
 mod error;
 #[cfg(feature = "cache")]
 mod leased;
+mod lock;
 #[cfg(feature = "cache")]
 mod moment;
 #[cfg(feature = "cache")]
 mod name;
+#[cfg(feature = "cache")]
+mod pass_on;
 mod table;
 
 pub use self::backend::MemoryBackend;

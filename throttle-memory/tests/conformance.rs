@@ -7,9 +7,11 @@ use throttle_memory::MemoryBackend;
 use throttle_testkit::Conformance;
 
 fn main() -> ExitCode {
+    let group = Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) });
     let suite = Conformance::of("memory", || async { Ok(MemoryBackend::default()) })
         .counts(|memory, policy| async move { Ok(memory.keys_of(&policy).try_into()?) })
-        .and(Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) }));
+        .with_locks()
+        .and(group.with_locks());
     with_caches(suite).run()
 }
 

@@ -4,17 +4,18 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use redis::{FromRedisValue, Pipeline, Value};
+use redis::{Cmd, FromRedisValue, Pipeline, Value};
 use throttle_core::{
     Action, ConnectError, Outcome, Policy, PolicyName, Results, Rule, SetupError, StoreBackend,
     StoreUnavailableError, storage_key, storage_prefix,
 };
 use tokio::time::Instant;
 
+use crate::RedisError;
 use crate::config::{RedisConfig, Settings};
 use crate::connection::{Connection, Node};
 use crate::error::classify;
-use crate::{RedisError, script};
+use crate::script::{self, Source};
 
 /// Most actions in one run of the script: more would keep the server from others for too long.
 const BATCH: usize = 128;
@@ -115,20 +116,33 @@ impl RedisBackend {
         storage_key(&self.settings.prefix, action.policy().name(), action.key())
     }
 
-    /// Runs the script, with its text if the server does not know it: then nothing of it has run.
-    async fn run(&self, keys: &[String], actions: &[Action<'_>]) -> Result<Value, RedisError> {
+    pub(crate) fn prefix(&self) -> &str {
+        &self.settings.prefix
+    }
+
+    /// Runs a script, with its text if the server does not know it: then nothing of it has run.
+    pub(crate) async fn run(
+        &self,
+        source: &Source,
+        keys: &[String],
+        fill: impl Fn(&mut Cmd) + Send + Sync,
+    ) -> Result<Value, RedisError> {
         let deadline = self.deadline();
-        match self.connection.send(&script::call_by_hash(keys, actions), deadline).await {
+        match self.connection.send(&source.by_hash(keys, &fill), deadline).await {
             Err(RedisError::Replied(cause)) if cause.code() == Some("NOSCRIPT") => {
-                self.connection.send(&script::call_by_text(keys, actions), deadline).await
+                self.connection.send(&source.by_text(keys, &fill), deadline).await
             }
             value => value,
         }
     }
 
+    async fn run_decide(&self, keys: &[String], actions: &[Action<'_>]) -> Result<Value, RedisError> {
+        self.run(&script::DECIDE, keys, |command| script::pack_all(actions, command)).await
+    }
+
     /// Runs the script on keys of one server, one key or several.
     async fn run_batch(&self, keys: &[String], actions: &[Action<'_>]) -> Results<Outcome, RedisError> {
-        let value = self.run(keys, actions).await;
+        let value = self.run_decide(keys, actions).await;
         match (value, actions) {
             (Err(error), _) => actions.iter().map(|_| Err(error.clone())).collect(),
             (Ok(value), [action]) => vec![outcome(value, action)],
@@ -152,7 +166,7 @@ impl StoreBackend for RedisBackend {
 
     async fn decide(&self, action: &Action<'_>) -> Result<Outcome, RedisError> {
         let keys = [self.key_of(action)];
-        outcome(self.run(&keys, std::slice::from_ref(action)).await?, action)
+        outcome(self.run_decide(&keys, std::slice::from_ref(action)).await?, action)
     }
 
     /// Many keys in one run of the script, or one run for each key where keys may be on different servers.

@@ -4,6 +4,7 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+mod lock;
 mod script;
 
 pub use self::backend::RedisBackend;

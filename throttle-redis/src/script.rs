@@ -1,4 +1,4 @@
-//! The script that decides, and the packed form in which actions go to it and outcomes come back. Big-endian.
+//! The scripts; and for the one that decides, the packed form in which actions go to it and outcomes come back. Big-endian.
 //!
 //! An action is, for one request of one bucket rule, 36 bytes:
 //!
@@ -30,39 +30,64 @@ use throttle_core::{Action, DataError, Operand, Outcome, Timestamp};
 
 use crate::RedisError;
 
-/// The text that every server gets.
-pub(crate) const SOURCE: &str = concat!(
-    include_str!("scripts/prelude.lua"),
-    include_str!("scripts/bucket.lua"),
-    include_str!("scripts/fixed_window.lua"),
-    include_str!("scripts/sliding_window.lua"),
-    include_str!("scripts/sliding_log.lua"),
-    include_str!("scripts/any_rules.lua"),
-    include_str!("scripts/decide.lua"),
-);
+/// A script: servers know it by its hash once they have had its text.
+pub(crate) struct Source {
+    text: &'static str,
+    script: LazyLock<Script>,
+}
 
-static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(SOURCE));
+/// The script in the named files, joined.
+macro_rules! source {
+    ($($file:literal),+ $(,)?) => {{
+        const TEXT: &str = concat!($(include_str!($file)),+);
+        $crate::script::Source::new(TEXT, || redis::Script::new(TEXT))
+    }};
+}
+
+pub(crate) use source;
+
+impl Source {
+    pub(crate) const fn new(text: &'static str, script: fn() -> Script) -> Self {
+        Self { text, script: LazyLock::new(script) }
+    }
+
+    /// Runs it by its hash.
+    pub(crate) fn by_hash(&self, keys: &[String], fill: impl Fn(&mut Cmd)) -> Cmd {
+        Self::call("EVALSHA", self.script.get_hash(), keys, fill)
+    }
+
+    /// The same with its text, for a server that does not know it; it will then.
+    pub(crate) fn by_text(&self, keys: &[String], fill: impl Fn(&mut Cmd)) -> Cmd {
+        Self::call("EVAL", self.text, keys, fill)
+    }
+
+    fn call(command: &str, script: &str, keys: &[String], fill: impl Fn(&mut Cmd)) -> Cmd {
+        let mut command = redis::cmd(command);
+        command.arg(script).arg(keys.len()).arg(keys);
+        fill(&mut command);
+        command
+    }
+}
+
+/// The script that decides.
+pub(crate) static DECIDE: Source = source!(
+    "scripts/prelude.lua",
+    "scripts/bucket.lua",
+    "scripts/fixed_window.lua",
+    "scripts/sliding_window.lua",
+    "scripts/sliding_log.lua",
+    "scripts/any_rules.lua",
+    "scripts/decide.lua",
+);
 
 /// Spans at least this long fit nowhere; Lua still counts them.
 const ENDLESS: Span = Span { micros: (1 << 53) - 1, ticks: 0 };
 
-/// Asks for `actions` by the name of the script: all keys in one command, each with its action.
-pub(crate) fn call_by_hash(keys: &[String], actions: &[Action<'_>]) -> Cmd {
-    call("EVALSHA", SCRIPT.get_hash(), keys, actions)
-}
-
-/// The same with the text of the script, for a server that does not know it; it will then.
-pub(crate) fn call_by_text(keys: &[String], actions: &[Action<'_>]) -> Cmd {
-    call("EVAL", SOURCE, keys, actions)
-}
-
-fn call(command: &str, script: &str, keys: &[String], actions: &[Action<'_>]) -> Cmd {
-    let mut command = redis::cmd(command);
-    command.arg(script).arg(keys.len()).arg(keys);
+/// Adds `actions`, one for each key.
+pub(crate) fn pack_all(actions: &[Action<'_>], command: &mut Cmd) {
     for action in actions {
         command.arg(pack(action).as_slice());
     }
-    command
 }
 
 type Packed = SmallVec<[u8; 64]>;

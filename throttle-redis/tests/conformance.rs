@@ -36,7 +36,9 @@ fn suite(name: &'static str, variable: &'static str) -> Conformance<RedisBackend
     .requires(variable)
     .keeps_longer(|_| Duration::from_secs(1))
     .counts(move |_, policy| async move { common::count_keys(variable, name, &policy).await })
-    .times_to_live(move |_, policy, key| async move {
-        common::time_to_live(variable, name, &policy, &key).await
-    })
+    .times_to_live(
+        move |_, policy, key| async move { common::time_to_live(variable, name, &policy, &key).await },
+    )
+    .with_locks()
+    .across_processes()
 }

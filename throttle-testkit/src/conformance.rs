@@ -12,6 +12,7 @@ mod group;
 mod keys;
 mod lab;
 mod laws;
+mod locks;
 mod model;
 mod property;
 mod reset;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use libtest_mimic::{Arguments, Trial};
-use throttle_core::{PolicyName, StoreBackend};
+use throttle_core::{LockBackend, PolicyName, StoreBackend};
 
 pub use self::group::Verdict;
 
@@ -57,7 +58,31 @@ pub const CASES: &str = "THROTTLE_TEST_CASES";
 #[must_use = "nothing is tried until it is run"]
 pub struct Conformance<B: StoreBackend> {
     variant: Variant<B>,
+    of_locks: fn(&Arc<Variant<B>>) -> Vec<Case>,
     others: Vec<Case>,
+}
+
+impl<B: LockBackend> Conformance<B> {
+    /// Adds the trials of locks.
+    pub fn with_locks(mut self) -> Self {
+        self.of_locks = locks::cases;
+        self
+    }
+
+    /// What one process stores, another one sees: enables the trial of a holder that is killed, in which this test program
+    /// runs itself. The child finds the process id of its parent in `THROTTLE_TESTKIT_PARENT`.
+    pub const fn across_processes(mut self) -> Self {
+        self.variant.across_processes = true;
+        self
+    }
+
+    /// The time to live of locks that trials let expire, 300 ms, and for how long after it one may still be held, 300 ms
+    /// too. For backends that count in larger units.
+    pub const fn lock_times(mut self, ttl: Duration, lag: Duration) -> Self {
+        self.variant.lock_ttl = ttl;
+        self.variant.lock_lag = lag;
+        self
+    }
 }
 
 impl<B: StoreBackend> Conformance<B> {
@@ -68,7 +93,7 @@ impl<B: StoreBackend> Conformance<B> {
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<B, AnyError>> + 'static,
     {
-        Self { variant: Variant::new(name, connect), others: Vec::new() }
+        Self { variant: Variant::new(name, connect), of_locks: |_| Vec::new(), others: Vec::new() }
     }
 
     /// Ignores all trials while the environment variable `variable` is not set: it says where the backend's service
@@ -164,7 +189,9 @@ impl<B: StoreBackend> Conformance<B> {
     }
 
     fn into_cases(self) -> Vec<Case> {
-        let mut cases = all_cases(&Arc::new(self.variant));
+        let variant = Arc::new(self.variant);
+        let mut cases = all_cases(&variant);
+        cases.extend((self.of_locks)(&variant));
         cases.extend(self.others);
         cases
     }

@@ -7,9 +7,10 @@ mod seen;
 use std::fmt;
 use std::sync::Arc;
 
+use throttle_core::lock::{Acquisition, LockTtl, Owner};
 use throttle_core::{
-    Action, BaseErrorSet, Clock, Operation, Outcome, PolicyName, Results, StoreBackend, SystemClock, Take,
-    TakeOutcome,
+    Action, BaseErrorSet, Clock, LockBackend, Operation, Outcome, PolicyName, Results, StoreBackend,
+    SystemClock, Take, TakeOutcome,
 };
 
 pub use self::error::InjectedError;
@@ -191,6 +192,21 @@ impl<B: StoreBackend> StoreBackend for FaultyBackend<B> {
     /// Never: what is asked here goes through the faults.
     fn decide_now(&self, _take: &Take<'_>) -> Option<TakeOutcome> {
         None
+    }
+}
+
+#[deny(clippy::missing_trait_methods)]
+impl<B: LockBackend> LockBackend for FaultyBackend<B> {
+    async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition, Self::BaseError> {
+        self.call(Call::of_lock(Operation::Acquire, name), self.backend.acquire(name, owner, ttl)).await
+    }
+
+    async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, Self::BaseError> {
+        self.call(Call::of_lock(Operation::Extend, name), self.backend.extend(name, owner, ttl)).await
+    }
+
+    async fn release(&self, name: &str, owner: Owner) -> Result<bool, Self::BaseError> {
+        self.call(Call::of_lock(Operation::Release, name), self.backend.release(name, owner)).await
     }
 }
 

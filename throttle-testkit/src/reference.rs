@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use throttle_core::kernel::{PolicyState, decide};
-use throttle_core::{Action, Clock, Outcome, PolicyName, StoreBackend, SystemClock};
+use throttle_core::lock::{Acquisition, LockTable, LockTtl, Owner};
+use throttle_core::{Action, Clock, LockBackend, Outcome, PolicyName, StoreBackend, SystemClock};
 
 /// What every store is held to: a map of states under one lock, decided by
-/// [`kernel::decide`](throttle_core::kernel::decide). Clones share the map.
+/// [`kernel::decide`](throttle_core::kernel::decide), and a [`LockTable`]. Clones share both.
 ///
-/// It lets nothing expire and is bounded by nothing, so it is for tests only; `throttle-memory` is the embedded store.
+/// It lets no state expire and is bounded by nothing, so it is for tests only; `throttle-memory` is the embedded store.
 ///
 /// ```
 /// use throttle_core::{Policy, RateLimiter, Rule};
@@ -26,6 +27,7 @@ use throttle_core::{Action, Clock, Outcome, PolicyName, StoreBackend, SystemCloc
 #[derive(Debug, Clone)]
 pub struct ReferenceBackend {
     states: Arc<Mutex<HashMap<(String, String), PolicyState>>>,
+    locks: Arc<Mutex<LockTable>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -33,7 +35,7 @@ impl ReferenceBackend {
     /// A store that decides at the time of `clock` when an action brings none.
     #[must_use]
     pub fn with_clock(clock: impl Clock) -> Self {
-        Self { states: Arc::default(), clock: Arc::new(clock) }
+        Self { states: Arc::default(), locks: Arc::default(), clock: Arc::new(clock) }
     }
 
     /// What is stored for `key` under `policy`.
@@ -81,6 +83,23 @@ impl StoreBackend for ReferenceBackend {
 
     async fn ping(&self) -> Result<(), Infallible> {
         Ok(())
+    }
+}
+
+impl LockBackend for ReferenceBackend {
+    async fn acquire(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<Acquisition, Infallible> {
+        let mut locks = self.locks.lock();
+        Ok(locks.acquire(name, owner, ttl, self.clock.now()))
+    }
+
+    async fn extend(&self, name: &str, owner: Owner, ttl: LockTtl) -> Result<bool, Infallible> {
+        let mut locks = self.locks.lock();
+        Ok(locks.extend(name, owner, ttl, self.clock.now()))
+    }
+
+    async fn release(&self, name: &str, owner: Owner) -> Result<bool, Infallible> {
+        let mut locks = self.locks.lock();
+        Ok(locks.release(name, owner, self.clock.now()))
     }
 }
 

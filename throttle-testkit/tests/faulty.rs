@@ -4,8 +4,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use throttle_core::lock::{LockTtl, Owner};
 use throttle_core::{
-    Action, BaseErrorSet, Effect, ErrorKind, Operation, Policy, PolicyName, Rule, StoreBackend, Timestamp,
+    Action, BaseErrorSet, Effect, ErrorKind, LockBackend, Operation, Policy, PolicyName, Rule, StoreBackend,
+    Timestamp,
 };
 use throttle_testkit::faulty::{Answer, Subject};
 use throttle_testkit::{Fault, Faults, FaultyBackend, InjectedError, ManualClock, ReferenceBackend};
@@ -88,6 +90,10 @@ async fn call_all(backend: &Backend, policy: &Policy) {
     let _ = backend.reset(policy.name(), "key").await;
     let _ = backend.reset_policy(policy.name()).await;
     let _ = backend.ping().await;
+    let (owner, ttl) = (Owner::from_u128(1), LockTtl::MIN);
+    let _ = backend.acquire("lock", owner, ttl).await;
+    let _ = backend.extend("lock", owner, ttl).await;
+    let _ = backend.release("lock", owner).await;
 }
 
 #[tokio::test]
@@ -101,8 +107,10 @@ async fn what_was_asked_is_recorded() {
         key: key.map(str::to_owned),
         times,
     };
+    backend.release("name", Owner::from_u128(1)).await.unwrap();
     let seen = faults.seen();
-    assert_eq!(seen.len(), 2);
+    assert_eq!(seen.len(), 3);
+    assert_eq!((seen[2].operation, seen[2].lock.as_deref()), (Operation::Release, Some("name")));
     assert_eq!((seen[0].operation, seen[0].answer), (Operation::DecideMany, Answer::Ok));
     assert_eq!(seen[0].subjects, [subject("faulty", Some("a"), 3), subject("faulty", Some("b"), 1)]);
     assert_eq!(seen[1].subjects, [subject("other", None, 1)]);

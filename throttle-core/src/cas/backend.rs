@@ -30,14 +30,14 @@ const REMEMBERED_KEYS: usize = 10_000;
 ///
 /// **Panics** when it has to wait on a tokio runtime that was built without a timer.
 ///
-/// **Time** is that of [`CasStore::now`].
+/// **Time** is that of [`CasStore::now`]. Locks expire by the store's time to live alone.
 ///
 /// **Cancellation.** A dropped call leaves each of its keys charged or not, and nothing else.
 pub struct CasBackend<S: CasStore> {
-    store: S,
-    prefix: String,
+    pub(super) store: S,
+    pub(super) prefix: String,
     memory: Memory<S::Version>,
-    patience: Patience,
+    pub(super) patience: Patience,
 }
 
 type Answers<S> = Vec<Option<Result<Outcome, CasError<<S as CasStore>::BaseError>>>>;

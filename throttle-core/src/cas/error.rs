@@ -18,6 +18,12 @@ pub enum CasError<E: BaseErrorSet> {
     /// The store answered fewer keys than it was asked about: a defect in it.
     #[error("the store answered fewer keys than it was asked about")]
     Unanswered,
+    /// A lock was taken, and was free again, or somebody else's, before its number was written.
+    #[error("the lock was lost while it was being taken")]
+    Lost,
+    /// A lock was taken, and then something else went wrong: it is held until it is released or expires.
+    #[error("a lock was taken, and the rest of it failed")]
+    Halfway(#[source] Box<Self>),
 }
 
 impl<E: BaseErrorSet> BaseErrorSet for CasError<E> {
@@ -25,8 +31,9 @@ impl<E: BaseErrorSet> BaseErrorSet for CasError<E> {
         match self {
             Self::Store(error) => error.kind(),
             Self::Corrupt(_) => ErrorKind::Corrupt,
-            Self::Contended => ErrorKind::Timeout,
+            Self::Contended | Self::Lost => ErrorKind::Timeout,
             Self::Unanswered => ErrorKind::Bug,
+            Self::Halfway(error) => error.kind(),
         }
     }
 
@@ -34,7 +41,7 @@ impl<E: BaseErrorSet> BaseErrorSet for CasError<E> {
         match self {
             Self::Store(error) => error.effect(),
             Self::Corrupt(_) | Self::Contended => Effect::NotApplied,
-            Self::Unanswered => Effect::Unknown,
+            Self::Unanswered | Self::Lost | Self::Halfway(_) => Effect::Unknown,
         }
     }
 
@@ -43,6 +50,8 @@ impl<E: BaseErrorSet> BaseErrorSet for CasError<E> {
             Self::Corrupt(DataError::Corrupt { reason: "the version is not 1" }),
             Self::Contended,
             Self::Unanswered,
+            Self::Lost,
+            Self::Halfway(Box::new(Self::Contended)),
         ];
         E::samples().into_iter().map(Self::Store).chain(own).collect()
     }
@@ -63,6 +72,8 @@ mod tests {
             (ErrorKind::Corrupt, Effect::NotApplied),
             (ErrorKind::Timeout, Effect::NotApplied),
             (ErrorKind::Bug, Effect::Unknown),
+            (ErrorKind::Timeout, Effect::Unknown),
+            (ErrorKind::Timeout, Effect::Unknown),
         ];
         assert_eq!(seen, expected);
     }
@@ -74,6 +85,6 @@ mod tests {
         assert_eq!(outer.to_string(), inner.to_string());
         assert_eq!((outer.kind(), outer.effect()), (inner.kind(), inner.effect()));
         assert!(outer.source().is_none(), "the message is not repeated as a cause");
-        assert_eq!(CasError::<CasError<Infallible>>::samples().len(), 6);
+        assert_eq!(CasError::<CasError<Infallible>>::samples().len(), 10);
     }
 }

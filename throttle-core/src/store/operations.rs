@@ -1,7 +1,7 @@
-//! The macro that turns one list of operations into the backend trait, its sealed face, the guard that is the only
-//! way from one to the other, the erased twin, and the list of names.
+//! The macro that turns the lists of operations into the backend traits, their sealed faces, the guard that is the only
+//! way from one to the other, the erased twins, and the list of names.
 
-/// Takes the operations of a store once. Each line reads like the method it becomes:
+/// Takes the operations of a store once, and those of its locks. Each line reads like the method it becomes:
 ///
 /// ```text
 /// /// Docs of a trait, then of each operation.
@@ -11,6 +11,10 @@
 /// }
 /// at once {
 ///     fn name_now(&self, argument: Type) -> Answer;
+/// }
+/// /// Docs.
+/// trait More: Backend => MoreStore, AnyMoreStore {
+///     Third: async fn third(&self, argument: Type) -> Result<Answer>;
 /// }
 /// ```
 ///
@@ -52,6 +56,14 @@ macro_rules! store_operations {
             $(
                 $(#[$now_doc:meta])*
                 fn $now:ident(&$me:ident $(, $now_arg:ident: $now_ty:ty)*) -> $now_answer:ty;
+            )+
+        }
+        $(#[$lock_docs:meta])*
+        trait $LockBackend:ident: $Base:ident => $LockStore:ident, $AnyLockStore:ident {
+            $(
+                $(#[$lock_doc:meta])*
+                $LockOperation:ident: async fn $lock_name:ident(&$lock_self:ident $(, $lock_arg:ident: $lock_ty:ty)*)
+                    -> $LockResult:ident<$lock_answer:ty>;
             )+
         }
     ) => {
@@ -100,6 +112,26 @@ macro_rules! store_operations {
             )+
         }
 
+        $(#[$lock_docs])*
+        pub trait $LockBackend: $Base {
+            $(
+                store_operations! {
+                    @method $(#[$lock_doc])* $lock_name($lock_self $(, $lock_arg: $lock_ty)*)
+                        -> $LockResult<$lock_answer>
+                }
+            )+
+        }
+
+        #[deny(clippy::missing_trait_methods)]
+        impl<B: $LockBackend> $LockBackend for std::sync::Arc<B> {
+            $(
+                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
+                    -> impl Future<Output = $LockResult<$lock_answer, Self::BaseError>> + Send {
+                    (**$lock_self).$lock_name($($lock_arg),*)
+                }
+            )+
+        }
+
         /// The operations by name.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -110,11 +142,18 @@ macro_rules! store_operations {
                 $(#[$doc])*
                 $Operation,
             )+
+            $(
+                $(#[$lock_doc])*
+                $LockOperation,
+            )+
         }
 
         impl Operation {
             /// Every operation of a backend; [`Operation::Connect`] comes before there is one.
-            pub const ALL: &[Self] = &[$(Self::$Operation),+];
+            pub const ALL: &[Self] = &[$(Self::$Operation,)+ $(Self::$LockOperation,)+];
+
+            /// Those of them that only backends with locks have.
+            pub const LOCKS: &[Self] = &[$(Self::$LockOperation),+];
 
             /// Its name in errors and metrics, such as `decide_many`.
             #[must_use]
@@ -122,6 +161,7 @@ macro_rules! store_operations {
                 match self {
                     Self::Connect => "connect",
                     $(Self::$Operation => stringify!($name),)+
+                    $(Self::$LockOperation => stringify!($lock_name),)+
                 }
             }
         }
@@ -150,6 +190,19 @@ macro_rules! store_operations {
             $(
                 $(#[$now_doc])*
                 fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
+            )+
+        }
+
+        /// A store with locks, as users call it. Sealed as [`Store`] is.
+        pub trait $LockStore: $Store {
+            $(
+                $(#[$lock_doc])*
+                ///
+                /// # Errors
+                ///
+                /// [`StoreUnavailableError`](super::StoreUnavailableError), whatever the backend failed with.
+                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
+                    -> impl Future<Output = $LockResult<$lock_answer, $crate::store::StoreUnavailableError>> + Send;
             )+
         }
 
@@ -200,6 +253,17 @@ macro_rules! store_operations {
             )+
         }
 
+        impl<B: $LockBackend> $LockStore for $Guarded<B> {
+            $(
+                #[inline(always)]
+                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
+                    -> impl Future<Output = $LockResult<$lock_answer, $crate::store::StoreUnavailableError>> + Send {
+                    let call = $lock_self.0.$lock_name($($lock_arg),*);
+                    $crate::store::error::Guard::new(call, &$lock_self.0, Operation::$LockOperation)
+                }
+            )+
+        }
+
         /// A store whose kind is chosen at run time. Cheap to clone; each call boxes one future.
         #[derive(Debug, Clone)]
         pub struct $AnyStore(std::sync::Arc<dyn erased::Erased>);
@@ -235,6 +299,57 @@ macro_rules! store_operations {
             )+
         }
 
+        /// A store with locks whose kind is chosen at run time. Cheap to clone; each call boxes one future.
+        #[derive(Debug, Clone)]
+        pub struct $AnyLockStore(std::sync::Arc<dyn erased::ErasedLocks>);
+
+        impl $AnyLockStore {
+            /// Forgets which kind of store it is.
+            pub fn new(store: impl $LockStore) -> Self {
+                Self(std::sync::Arc::new(store))
+            }
+        }
+
+        impl<B: $LockBackend> From<B> for $AnyLockStore {
+            fn from(backend: B) -> Self {
+                Self::new($Guarded::new(backend))
+            }
+        }
+
+        /// The same store, of which nobody asks a lock.
+        impl From<$AnyLockStore> for $AnyStore {
+            fn from(store: $AnyLockStore) -> Self {
+                Self(store.0)
+            }
+        }
+
+        impl $Store for $AnyLockStore {
+            fn backend_name(&self) -> &'static str {
+                self.0.backend_name()
+            }
+
+            $(
+                async fn $name(&$self $(, $arg: $ty)*)
+                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                    $self.0.$name($($arg),*).await
+                }
+            )+
+            $(
+                fn $now(&$me $(, $now_arg: $now_ty)*) -> Option<$now_answer> {
+                    $me.0.$now($($now_arg),*)
+                }
+            )+
+        }
+
+        impl $LockStore for $AnyLockStore {
+            $(
+                async fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
+                    -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError> {
+                    $lock_self.0.$lock_name($($lock_arg),*).await
+                }
+            )+
+        }
+
         mod erased {
             use super::*;
 
@@ -248,6 +363,24 @@ macro_rules! store_operations {
                 )+
                 $(
                     fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
+                )+
+            }
+
+            #[async_trait::async_trait]
+            pub(super) trait ErasedLocks: Erased {
+                $(
+                    async fn $lock_name(&self $(, $lock_arg: $lock_ty)*)
+                        -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError>;
+                )+
+            }
+
+            #[async_trait::async_trait]
+            impl<S: $LockStore> ErasedLocks for S {
+                $(
+                    async fn $lock_name(&self $(, $lock_arg: $lock_ty)*)
+                        -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError> {
+                        $LockStore::$lock_name(self $(, $lock_arg)*).await
+                    }
                 )+
             }
 
@@ -275,6 +408,7 @@ macro_rules! store_operations {
             pub trait Sealed {}
             impl<B: super::$Backend> Sealed for super::$Guarded<B> {}
             impl Sealed for super::$AnyStore {}
+            impl Sealed for super::$AnyLockStore {}
         }
     };
 }

@@ -22,7 +22,7 @@ pub struct StubStore(Arc<Shared>);
 struct Shared {
     entries: Mutex<Entries>,
     versions: AtomicU64,
-    faults: Mutex<VecDeque<StubFault>>,
+    faults: Mutex<VecDeque<Option<StubFault>>>,
     /// How often each operation lets others run before it takes effect.
     yields: AtomicU32,
     /// Microseconds that the clock is ahead.
@@ -84,7 +84,12 @@ impl BaseErrorSet for StubError {
 
 impl StubStore {
     pub fn fail_next(&self, faults: impl IntoIterator<Item = StubFault>) {
-        self.0.faults.lock().extend(faults);
+        self.0.faults.lock().extend(faults.into_iter().map(Some));
+    }
+
+    /// So many exchanges before those that fail next have no fault.
+    pub fn pass_exchanges(&self, count: usize) {
+        self.0.faults.lock().extend(std::iter::repeat_n(None, count));
     }
 
     pub fn yield_times(&self, times: u32) {
@@ -152,7 +157,7 @@ impl StubStore {
     fn exchange(&self, new: &Exchange<'_, u64>) -> Result<CasOutcome<u64>, StubError> {
         assert!(!new.ttl.is_zero(), "a time to live of zero");
         self.0.exchanges.fetch_add(1, Ordering::Relaxed);
-        let fault = self.0.faults.lock().pop_front();
+        let fault = self.0.faults.lock().pop_front().flatten();
         let (mut entries, now) = (self.0.entries.lock(), self.now());
         if fault == Some(StubFault::Refused) {
             return Err(StubError::Refused);

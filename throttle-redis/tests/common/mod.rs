@@ -32,7 +32,9 @@ pub(crate) fn config_of(variable: &str, test: &str) -> Result<RedisConfig, AnyEr
 }
 
 pub(crate) fn prefix(test: &str) -> String {
-    format!("{test}-{}", std::process::id())
+    // A child of a test works on the keys of its parent.
+    let run = std::env::var("THROTTLE_TESTKIT_PARENT").unwrap_or_else(|_| std::process::id().to_string());
+    format!("{test}-{run}")
 }
 
 /// A backend whose keys are those of one test.

@@ -24,10 +24,10 @@ pub(super) fn cases<B: StoreBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
 }
 
 /// How often a future is polled before it is dropped.
-const POLLS: [u32; 8] = [0, 1, 2, 3, 4, 6, 10, 20];
+pub(super) const POLLS: [u32; 8] = [0, 1, 2, 3, 4, 6, 10, 20];
 
 /// Polls `future` at most `polls` times, and drops it.
-async fn abandon<F: Future>(future: F, polls: u32) {
+pub(super) async fn abandon<F: Future>(future: F, polls: u32) {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|context| {
         if left == 0 {

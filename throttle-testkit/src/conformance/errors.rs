@@ -16,7 +16,8 @@ use super::variant::Variant;
 use crate::{Fault, FaultyBackend, InjectedError};
 
 pub(super) fn cases<B: StoreBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
-    let wrapped = Operation::ALL.iter().fold(Group::new(variant, "errors"), |group, operation| {
+    let of_decisions = Operation::ALL.iter().filter(|operation| !Operation::LOCKS.contains(operation));
+    let wrapped = of_decisions.fold(Group::new(variant, "errors"), |group, operation| {
         let (plain, any) =
             (format!("{}_is_wrapped", operation.name()), format!("any_{}_is_wrapped", operation.name()));
         group
@@ -85,7 +86,7 @@ async fn errors_of(
     Ok(failure.into_iter().collect())
 }
 
-fn is_wrapped<E: BaseErrorSet>(
+pub(super) fn is_wrapped<E: BaseErrorSet>(
     error: &StoreUnavailableError,
     member: &InjectedError<E>,
     backend: &str,

@@ -67,17 +67,24 @@ pub(super) struct Group<'a, B> {
     variant: &'a Arc<Variant<B>>,
     name: &'static str,
     ignored: Option<&'static str>,
+    measures_time: bool,
     cases: Vec<Case>,
 }
 
 impl<'a, B: StoreBackend> Group<'a, B> {
     pub(super) fn new(variant: &'a Arc<Variant<B>>, name: &'static str) -> Self {
-        Self { variant, name, ignored: None, cases: Vec::new() }
+        Self { variant, name, ignored: None, measures_time: false, cases: Vec::new() }
     }
 
     /// Ignores what is added from here on, unless `condition`.
     pub(super) fn only_if(mut self, condition: bool, otherwise: &'static str) -> Self {
         self.ignored = (!condition).then_some(otherwise);
+        self
+    }
+
+    /// Nobody else lets time pass while one of these trials runs.
+    pub(super) fn measuring_time(mut self) -> Self {
+        self.measures_time = true;
         self
     }
 
@@ -108,15 +115,19 @@ impl<'a, B: StoreBackend> Group<'a, B> {
         name: impl Into<String>,
         law: impl FnOnce(&Lab<B>) -> Checked + Send + 'static,
     ) -> Self {
-        let (variant, ignored) = (Arc::clone(self.variant), self.ignored);
+        let (variant, ignored, measures) = (Arc::clone(self.variant), self.ignored, self.measures_time);
         let name = format!("{}::{}::{}", variant.name, self.name, name.into());
         let run = move || match (variant.readiness(), ignored) {
             (Readiness::Missing(reason), _) => Err(reason.into()),
             (Readiness::Ignored(reason), _) => Ok(Completion::ignored_with(reason)),
             (Readiness::Ready, Some(reason)) => Ok(Completion::ignored_with(reason)),
             (Readiness::Ready, None) => {
-                let backend = runtime()?.block_on(variant.backend())?;
-                law(&Lab::new(variant, backend)).map(|()| Completion::Completed)
+                let runtime = runtime()?;
+                let backend = runtime.block_on(variant.backend())?;
+                let time =
+                    (measures && variant.pass.is_some()).then(|| runtime.block_on(variant.time.write()));
+                let lab = Lab::new(Arc::clone(&variant), backend, time.is_some());
+                law(&lab).map(|()| Completion::Completed)
             }
         };
         self.cases.push(Case { name, run: Box::new(run) });

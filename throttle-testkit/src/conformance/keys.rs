@@ -58,6 +58,11 @@ const QUOTES: &[&str] =
 const UNICODE: &[&str] =
     &["\u{e9}", "e\u{301}", "\u{1f469}\u{200d}\u{1f680}", "\u{202e}a", "\u{ffff}", "\u{10ffff}"];
 
+/// All of them.
+pub(super) fn plain_keys<'a>() -> impl Iterator<Item = &'a str> {
+    [BLANK, ALIKE, SPECIAL, QUOTES, UNICODE].into_iter().flatten().copied()
+}
+
 /// Obligation 4.
 async fn hostile_keys_work_and_are_distinct<B: StoreBackend>(lab: Lab<B>) -> Checked {
     let long = "k".repeat(300);
@@ -65,8 +70,7 @@ async fn hostile_keys_work_and_are_distinct<B: StoreBackend>(lab: Lab<B>) -> Che
     let posing =
         [stored_key(&long).into_owned(), stored_key(&longer).into_owned(), stored_key("#").into_owned()];
     let hashed = posing.iter().map(String::as_str).chain(["#", "#a", &long, &longer]);
-    let plain = [BLANK, ALIKE, SPECIAL, QUOTES, UNICODE].into_iter().flatten().copied();
-    distinct(&lab, &plain.chain(hashed).collect::<Vec<_>>()).await
+    distinct(&lab, &plain_keys().chain(hashed).collect::<Vec<_>>()).await
 }
 
 /// O-64: IPv6 addresses, control characters, other scripts and the empty key.

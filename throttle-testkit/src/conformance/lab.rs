@@ -32,17 +32,23 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, Failed> {
 pub(super) struct Lab<B> {
     variant: Arc<Variant<B>>,
     backend: Arc<B>,
+    has_time: bool,
 }
 
 impl<B> Clone for Lab<B> {
     fn clone(&self) -> Self {
-        Self { variant: Arc::clone(&self.variant), backend: Arc::clone(&self.backend) }
+        Self {
+            variant: Arc::clone(&self.variant),
+            backend: Arc::clone(&self.backend),
+            has_time: self.has_time,
+        }
     }
 }
 
 impl<B: StoreBackend> Lab<B> {
-    pub(super) fn new(variant: Arc<Variant<B>>, backend: Arc<B>) -> Self {
-        Self { variant, backend }
+    /// Whoever has the time lets it pass alone.
+    pub(super) fn new(variant: Arc<Variant<B>>, backend: Arc<B>, has_time: bool) -> Self {
+        Self { variant, backend, has_time }
     }
 
     /// The backend, as its author wrote it.
@@ -80,7 +86,11 @@ impl<B: StoreBackend> Lab<B> {
     /// Lets time pass on the backend's own clock.
     pub(super) async fn pass(&self, span: Duration) {
         match &self.variant.pass {
-            Some(pass) => pass(self.backend(), span).await,
+            Some(pass) if self.has_time => pass(self.backend(), span).await,
+            Some(pass) => {
+                let _time = self.variant.time.read().await;
+                pass(self.backend(), span).await;
+            }
             None => tokio::time::sleep(span).await,
         }
     }
@@ -101,6 +111,26 @@ impl<B: StoreBackend> Lab<B> {
         let hook = self.variant.time_to_live.as_ref().ok_or("the backend does not tell times to live")?;
         let left = hook(self.backend(), policy.name().clone(), key.to_owned()).await;
         left.map_err(|error| chain(&*error).into())
+    }
+
+    /// Whether time passes only when it is let pass, or then too.
+    pub(super) fn passes_time_by_hand(&self) -> bool {
+        self.variant.pass.is_some()
+    }
+
+    /// What the names of all trials start with.
+    pub(super) fn variant_name(&self) -> &str {
+        &self.variant.name
+    }
+
+    /// The time to live of locks that trials let expire.
+    pub(super) fn lock_ttl(&self) -> Duration {
+        self.variant.lock_ttl
+    }
+
+    /// For how long after its time to live a lock may still be held.
+    pub(super) fn lock_lag(&self) -> Duration {
+        self.variant.lock_lag
     }
 
     pub(super) fn deadline(&self) -> Duration {

@@ -31,13 +31,23 @@ impl<B: StoreBackend> Lab<B> {
         strategy: &S,
         law: impl AsyncFn(S::Value) -> Checked,
     ) -> Checked {
+        self.forall_of(self.cases(), strategy, law)
+    }
+
+    /// The same with so many cases.
+    pub(super) fn forall_of<S: Strategy>(
+        &self,
+        cases: u32,
+        strategy: &S,
+        law: impl AsyncFn(S::Value) -> Checked,
+    ) -> Checked {
         let (runtime, deadline) = (runtime()?, self.deadline());
         let (noted, shrinking) = match self.explores() {
             true => (FileFailurePersistence::Direct(NOTED_IN), u32::MAX),
             false => (FileFailurePersistence::Off, 0),
         };
         let config = Config {
-            cases: self.cases(),
+            cases,
             max_shrink_iters: shrinking,
             max_shrink_time: SHRINKING_MS,
             failure_persistence: Some(Box::new(Regressions(noted))),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use throttle_core::{PolicyName, StoreBackend};
 use tokio::runtime::Runtime;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, RwLock};
 
 use super::{AnyError, CASES, REQUIRE};
 
@@ -30,11 +30,16 @@ pub(super) struct Variant<B> {
     pub(super) own_clock: bool,
     /// How much longer than it must a state may be stored that is to be stored so long.
     pub(super) slack: fn(Duration) -> Duration,
+    pub(super) across_processes: bool,
+    pub(super) lock_ttl: Duration,
+    pub(super) lock_lag: Duration,
     /// Whether failures are explored: made smaller, and noted.
     pub(super) explores: bool,
     pub(super) count: Option<Count<B>>,
     pub(super) time_to_live: Option<Lifetime<B>>,
     pub(super) pass: Option<Pass<B>>,
+    /// Where time is let pass, it passes for all trials: those that measure it hold this alone.
+    pub(super) time: RwLock<()>,
 }
 
 /// Whether the trials of a variant can run here.
@@ -61,10 +66,14 @@ impl<B: StoreBackend> Variant<B> {
             deadline: Duration::from_secs(60),
             own_clock: true,
             slack: |_| Duration::ZERO,
+            across_processes: false,
+            lock_ttl: Duration::from_millis(300),
+            lock_lag: Duration::from_millis(300),
             explores: true,
             count: None,
             time_to_live: None,
             pass: None,
+            time: RwLock::new(()),
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Seen {
     pub operation: Operation,
     /// The policies and keys that were named, in order; [`Operation::ResetPolicy`] names no key.
     pub subjects: Vec<Subject>,
+    /// The lock that was named.
+    pub lock: Option<String>,
     /// Whether the backend was asked.
     pub forwarded: bool,
     /// What was answered.
@@ -52,6 +54,7 @@ enum Asked<'a> {
     Nothing,
     Actions(&'a [Action<'a>]),
     Reset(&'a PolicyName, Option<&'a str>),
+    Lock(&'a str),
 }
 
 impl<'a> Call<'a> {
@@ -71,9 +74,20 @@ impl<'a> Call<'a> {
         Self { operation, actions: 1, asked: Asked::Reset(policy, None) }
     }
 
+    pub(super) fn of_lock(operation: Operation, name: &'a str) -> Self {
+        Self { operation, actions: 1, asked: Asked::Lock(name) }
+    }
+
+    fn lock(&self) -> Option<String> {
+        match self.asked {
+            Asked::Lock(name) => Some(name.to_owned()),
+            _ => None,
+        }
+    }
+
     fn subjects(&self) -> Vec<Subject> {
         match &self.asked {
-            Asked::Nothing => Vec::new(),
+            Asked::Nothing | Asked::Lock(_) => Vec::new(),
             Asked::Actions(actions) => actions.iter().map(Subject::of_action).collect(),
             Asked::Reset(policy, key) => {
                 let (policy, key) = (policy.to_string(), key.map(str::to_owned));
@@ -102,6 +116,7 @@ impl<E> Record<E> {
         let position = faults.add(Seen {
             operation: call.operation,
             subjects: call.subjects(),
+            lock: call.lock(),
             forwarded: false,
             answer: Answer::Pending,
         });

@@ -4,14 +4,17 @@
 use std::time::Duration;
 
 use backend::{Mistake, suite};
+use throttle_core::StoreBackend;
+use throttle_testkit::Conformance;
 use throttle_testkit::conformance::Verdict;
 
 mod backend;
+mod lock;
 mod mute;
 
-/// Runs the named trials on a backend with the mistake, and returns those that did not fail.
-fn missed<'a>(mistake: Mistake, trials: &[&'a str]) -> Vec<&'a str> {
-    let suite = suite("wrong", mistake).cases(200).deadline(Duration::from_secs(5));
+/// Runs the named trials on a backend that is wrong, and returns those that did not fail.
+fn missed<'a, B: StoreBackend>(suite: Conformance<B>, trials: &[&'a str]) -> Vec<&'a str> {
+    let suite = suite.cases(200).deadline(Duration::from_secs(5));
     let is_meant = |name: &str| trials.iter().any(|trial| name == format!("wrong::{trial}"));
     let verdicts = suite.verdicts(is_meant);
     assert_eq!(verdicts.len(), trials.len(), "{trials:?} names a trial that is not there");
@@ -32,6 +35,15 @@ fn nothing_is_found_where_nothing_is_wrong() {
 }
 
 #[test]
+fn nothing_is_found_where_no_lock_is_wrong() {
+    let verdicts = lock::suite("right", lock::Mistake::None).verdicts(|name| name.contains("::locks::"));
+    assert!(verdicts.len() > 50, "{} trials", verdicts.len());
+    let failed: Vec<_> =
+        verdicts.iter().filter(|verdict| matches!(verdict, Verdict::Failed { .. })).collect();
+    assert_eq!(failed, Vec::<&Verdict>::new());
+}
+
+#[test]
 fn an_error_that_says_nothing() {
     let trials = ["mute::errors::samples_say_what_they_are", "mute::errors::decide_is_wrapped"];
     let verdicts = mute::suite().verdicts(|name| trials.contains(&name));
@@ -40,15 +52,17 @@ fn an_error_that_says_nothing() {
 }
 
 macro_rules! catches {
-    ($($test:ident: $mistake:ident => [$($trial:literal),+ $(,)?];)+) => {$(
+    (in $subject:ident: $($test:ident: $mistake:ident => [$($trial:literal),+ $(,)?];)+) => {$(
         #[test]
         fn $test() {
-            assert_eq!(missed(Mistake::$mistake, &[$($trial),+]), Vec::<&str>::new(), "these passed");
+            let suite = $subject::suite("wrong", $subject::Mistake::$mistake);
+            assert_eq!(missed(suite, &[$($trial),+]), Vec::<&str>::new(), "these passed");
         }
     )+};
 }
 
 catches! {
+    in backend:
     charging_rules_that_another_denied: ChargesOtherRules => [
         "laws::law_5_all_rules_are_charged_or_none", "laws::law_1_denials_probes_and_peeks_change_nothing",
         "cases::o_63_losers_of_one_limit_do_not_pay_the_other", "concurrency::all_rules_are_charged_or_none",
@@ -120,4 +134,51 @@ catches! {
     storing_probes: StoresProbes => [
         "expiry::law_1_what_changes_nothing_stores_nothing", "cases::o_42_a_cost_of_zero_writes_nothing",
     ];
+}
+
+catches! {
+    in lock:
+    looking_and_setting_apart: LooksThenSets => [
+        "locks::thirty_two_contenders_exclude_each_other", "locks::of_many_at_once_one_gets_it",
+        "locks::any_history_is_that_of_a_lock",
+    ];
+    freeing_the_lock_of_another: FreesAnyones => [
+        "locks::o_89_who_is_late_frees_nobodys_lock", "locks::who_is_not_the_holder_changes_nothing",
+        "locks::a_lost_reply_to_a_release_frees_no_later_holder", "locks::any_history_is_that_of_a_lock",
+        "locks::o_89_a_late_release_says_that_the_lock_was_lost",
+    ];
+    extending_what_has_expired: ExtendsWhatIsOver => [
+        "locks::what_has_expired_cannot_be_extended", "locks::any_history_with_expiry_is_that_of_a_lock",
+    ];
+    extending_the_lock_of_another: ExtendsAnyones => [
+        "locks::o_88_extending_after_others_had_it_is_refused", "locks::who_is_not_the_holder_changes_nothing",
+        "locks::any_history_is_that_of_a_lock",
+    ];
+    numbering_from_one: NumbersFromOne => [
+        "locks::fences_grow_from_holder_to_holder", "locks::fences_grow_past_what_has_expired",
+        "locks::o_87_a_holder_that_was_blocked_has_the_lower_fence", "locks::any_history_is_that_of_a_lock",
+    ];
+    numbers_that_stand_still: NumbersStandStill => [
+        "locks::thirty_two_contenders_exclude_each_other", "locks::an_owner_that_comes_back_is_a_new_acquisition",
+    ];
+    not_knowing_its_holder: RefusesItsHolder => [
+        "locks::who_asks_again_has_what_it_had", "locks::a_lost_reply_to_an_acquisition_is_found_again",
+        "locks::any_history_is_that_of_a_lock",
+    ];
+    numbering_who_asks_again: NumbersRetries => [
+        "locks::who_asks_again_has_what_it_had", "locks::one_owner_asking_many_times_at_once_has_one_fence",
+        "locks::any_history_is_that_of_a_lock",
+    ];
+    leaving_the_old_time: KeepsTheOldTime => ["locks::who_asks_again_has_the_whole_time_anew"];
+    locks_that_never_expire: ExpiresNever => [
+        "locks::a_lock_expires_when_its_time_has_passed_and_not_before", "locks::the_shortest_time_to_live_is_one",
+        "locks::any_history_with_expiry_is_that_of_a_lock",
+    ];
+    locks_that_expire_early: ExpiresEarly => [
+        "locks::a_lock_expires_when_its_time_has_passed_and_not_before",
+        "locks::an_extended_lock_is_held_from_then_on", "locks::any_history_with_expiry_is_that_of_a_lock",
+    ];
+    cutting_names_of_locks: CutsNames => ["locks::long_names_are_not_cut"];
+    folding_the_case_of_names: FoldsCase => ["locks::hostile_names_work_and_are_distinct"];
+    freeing_locks_on_reset: FreesOnReset => ["locks::locks_and_keys_are_apart"];
 }
