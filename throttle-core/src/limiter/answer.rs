@@ -51,7 +51,7 @@ impl Answer {
 impl<S: Store> RateLimiter<S> {
     /// A call that asks once.
     pub(crate) async fn take(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
-        match self.options {
+        match self.attended() {
             None => self.take_plainly(action).await,
             Some(_) => self.attend(call, action).await,
         }
@@ -81,7 +81,7 @@ impl<S: Store> RateLimiter<S> {
 
     /// Asks once, on behalf of `call`: whoever decides, or, if that is [`Source::Fallback`], only the fallback.
     pub(super) async fn answer(&self, call: Call, action: &Action<'_>, whom: Source) -> Answer {
-        let Some(options) = &self.options else { return Answer::plain(self.take_plainly(action).await) };
+        let Some(options) = self.attended() else { return Answer::plain(self.take_plainly(action).await) };
         if let Some(listed) = options.listed(action, || self.moment()) {
             return Answer::plain(Ok(listed));
         }
@@ -158,7 +158,7 @@ impl<S: Store> RateLimiter<S> {
         at_store: impl Future<Output = Result<T, StoreUnavailableError>> + Send,
         at_fallback: impl AsyncFnOnce(&crate::AnyLimiter) -> Result<T, StoreUnavailableError>,
     ) -> Result<T, StoreUnavailableError> {
-        let (Some(options), mut course) = (&self.options, course) else { return at_store.await };
+        let (Some(options), mut course) = (self.attended(), course) else { return at_store.await };
         let outcome = course.note(self.guarded(options, operation, at_store).await);
         let fallen_back = match options.fallback() {
             Some(fallback) => at_fallback(fallback).await.ok(),
@@ -210,7 +210,7 @@ impl<S: Store> RateLimiter<S> {
 
     /// Passes when `span` has; never where there is nothing that could measure it.
     fn timer(&self, span: Duration) -> Sleep {
-        match &self.clock {
+        match self.clock() {
             Some(clock) => clock.sleep(span),
             None if Handle::try_current().is_ok() => SystemClock.sleep(span),
             None => Box::pin(pending()),
