@@ -191,8 +191,8 @@ impl<S: Store> RateLimiter<S> {
     /// The most frequent case by itself.
     #[inline(always)]
     fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
-        if self.attended().is_some() {
-            return None;
+        if let Some(options) = self.attended() {
+            return self.attend_now(options, action);
         }
         let take = Take::new(*action)?;
         Some(take.explain(self.inner.store.decide_now(&take)?))

@@ -17,7 +17,7 @@ use crate::failure::{CircuitOpen, DeadlineExceeded, Notice};
 use crate::observe::{BreakerEvent, Call};
 use crate::{
     Action, Breaker, BreakerState, Clock, Decision, FailurePolicy, Operation, Sleep, Source, Store,
-    StoreUnavailableError, SystemClock, Timestamp,
+    StoreUnavailableError, SystemClock, Take, Timestamp,
 };
 
 /// When to ask again where nothing else says so.
@@ -77,6 +77,30 @@ impl<S: Store> RateLimiter<S> {
             let outcome = course.note(self.answer(call, action, Source::Store).await);
             course.end(outcome)
         })
+    }
+
+    /// A check, if it can be answered at once: by a list, or by a store that cannot fail. Else nothing happened.
+    #[inline(never)]
+    pub(super) fn attend_now(&self, options: &Options, action: &Action<'_>) -> Option<Decision> {
+        let mut course = Course::begin(self, Call::Check, action.key(), action.cost());
+        let answer = match options.listed(action, || self.moment()) {
+            Some(listed) => Answer::plain(Ok(listed)),
+            None => self.ask_now(options, action)?,
+        };
+        let outcome = course.note(answer);
+        Some(course.end(outcome).ok()?.decision)
+    }
+
+    fn ask_now(&self, options: &Options, action: &Action<'_>) -> Option<Answer> {
+        let is_open = |breaker: &Breaker| breaker.state() != BreakerState::Closed;
+        if options.breaker.as_ref().is_some_and(is_open) {
+            return None;
+        }
+        let began = options.is_observed().then(|| self.moment());
+        let take = Take::new(*action)?;
+        let decision = take.explain(self.inner.store.decide_now(&take)?);
+        let store_time = began.map(|began| self.moment().saturating_since(began));
+        Some(Answer { outcome: Ok(Taken { units: 1, decision }), failure: None, store_time })
     }
 
     /// Asks once, on behalf of `call`: whoever decides, or, if that is [`Source::Fallback`], only the fallback.
