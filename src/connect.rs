@@ -3,7 +3,7 @@
 use throttle_core::{AnyLockStore, AnyStore, ConnectError, SetupError};
 
 /// Schemes, and the feature that each needs.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 12] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -12,6 +12,10 @@ const SCHEMES: [(&str, &str); 8] = [
     ("rediss+sentinel", "redis"),
     ("redis+cluster", "redis"),
     ("rediss+cluster", "redis"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
 ];
 
 /// Connects to the store that `url` names.
@@ -20,6 +24,9 @@ const SCHEMES: [(&str, &str); 8] = [
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
 /// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
+/// | `etcd://[user:password@]host[:2379][,host…]` | an etcd cluster | `etcd` |
+/// | `etcds://…` | the same, through TLS | `etcd` |
+/// | `postgres://`, `postgresql://` | PostgreSQL, behind a [`GroupCommit`](crate::GroupCommit) | `postgres` |
 ///
 /// ```
 /// # pollster::block_on(async {
@@ -55,8 +62,19 @@ pub async fn connect_with_locks(url: &str) -> Result<AnyLockStore, ConnectError>
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "unix" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster"
         | "rediss+cluster" => redis(url).await,
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => etcd(url).await,
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => postgres(url).await,
         _ => Err(unknown(scheme).into()),
     }
+}
+
+#[cfg(feature = "etcd")]
+async fn etcd(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_etcd::{EtcdBackend, EtcdConfig};
+
+    Ok(AnyStore::from(EtcdBackend::connect(EtcdConfig::new(url)?).await?))
 }
 
 #[cfg(feature = "memory")]
@@ -82,6 +100,15 @@ async fn redis(url: &str) -> Result<AnyLockStore, ConnectError> {
 
     let backend = RedisBackend::connect(RedisConfig::new(url)?).await?;
     Ok(AnyLockStore::from(GroupCommit::new(backend)))
+}
+
+#[cfg(feature = "postgres")]
+async fn postgres(url: &str) -> Result<AnyStore, ConnectError> {
+    use throttle_core::GroupCommit;
+    use throttle_postgres::{PostgresBackend, PostgresConfig};
+
+    let backend = PostgresBackend::connect(PostgresConfig::new(url)?).await?;
+    Ok(AnyStore::from(GroupCommit::new(backend)))
 }
 
 fn unknown(scheme: &str) -> SetupError {

@@ -6,6 +6,12 @@ pub use throttle_core::*;
 
 pub use self::connect::{connect, connect_with_locks};
 
+/// PostgreSQL as a store.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use throttle_postgres::*;
+}
+
 /// Redis as a store.
 #[cfg(feature = "redis")]
 pub mod redis {
@@ -16,4 +22,10 @@ pub mod redis {
 #[cfg(feature = "memory")]
 pub mod memory {
     pub use throttle_memory::*;
+}
+
+/// etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use throttle_etcd::*;
 }

@@ -20,10 +20,13 @@ use crate::shelf::Shelf;
 const NAMES: [&str; 5] = ["reference", "memory", "cas", "group-commit", "group-commit-cas"];
 
 /// The backends that need one: its URL is read from this variable. Without it they are left out of `all`.
-const SERVICES: [(&str, &str); 3] = [
+const SERVICES: [(&str, &str); 6] = [
     ("redis", "THROTTLE_TEST_REDIS_URL"),
     ("redis-sentinel", "THROTTLE_TEST_REDIS_SENTINEL_URL"),
     ("redis-cluster", "THROTTLE_TEST_REDIS_CLUSTER_URL"),
+    ("postgres", "THROTTLE_TEST_POSTGRES_URL"),
+    ("pgbouncer", "THROTTLE_TEST_PGBOUNCER_URL"),
+    ("etcd", "THROTTLE_TEST_ETCD_URL"),
 ];
 
 async fn backend(name: &str) -> Result<AnyStore, Box<dyn Error>> {

@@ -122,6 +122,15 @@ impl<'a> Action<'a> {
         }
     }
 
+    /// The same question under another policy.
+    pub(crate) const fn under<'b>(&self, policy: &'b Policy) -> Action<'b>
+    where
+        'a: 'b,
+    {
+        let Self { policy: _, key, cost, times, max_wait_micros, operand, now } = *self;
+        Action { policy, key, cost, times, max_wait_micros, operand, now }
+    }
+
     /// The rules.
     #[must_use]
     pub const fn policy(&self) -> &'a Policy {

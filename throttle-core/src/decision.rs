@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::kernel::{Report, Verdict, explain};
+use crate::kernel::{PolicyState, Report, Verdict, decide, explain};
 use crate::per_rule::PerRule;
-use crate::{Action, Outcome};
+use crate::{Action, Outcome, Policy, Rule, Timestamp};
 
 /// The answer to one request. Times are exact: durations are rounded up to whole microseconds, units down.
 ///
@@ -35,6 +35,8 @@ pub struct Decision {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Allowed,
+    /// Allowed in place of a denial.
+    Shadow,
     Denied,
     Never,
 }
@@ -47,8 +49,27 @@ pub enum Source {
     Store,
     /// Another limiter, while the store is unavailable.
     Fallback,
-    /// A rule of the failure policy, while the store is unavailable.
+    /// A rule of the failure policy, while the store is unavailable. Nothing was taken. Allowed: what a key that nobody
+    /// has used would be told. Denied: nothing remains, and the times are a hint, when the store is asked again.
     Policy,
+    /// The key is on the list of those always allowed: what a key that nobody has used would be told. Nothing was taken.
+    AllowList,
+    /// The key is on the list of those never allowed.
+    BlockList,
+}
+
+impl Source {
+    /// Its name in metrics, such as `allow_list`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::Fallback => "fallback",
+            Self::Policy => "policy",
+            Self::AllowList => "allow_list",
+            Self::BlockList => "block_list",
+        }
+    }
 }
 
 impl Decision {
@@ -78,15 +99,59 @@ impl Decision {
         Self { kind: Kind::Never, source: Source::Store, capacity, rules: PerRule::from_iter([]) }
     }
 
+    /// What a key that nobody has used would be told. A cost that can never fit counts as all there is.
+    pub(crate) fn as_if_fresh(action: &Action<'_>, now: Timestamp, source: Source) -> Self {
+        let capacity = action.policy().capacity();
+        let units = action.cost().saturating_mul(action.times()).min(capacity);
+        let action = action.with_times(1).with_cost(units);
+        let outcome = decide(&action, now, &mut PolicyState::fresh(action.policy()));
+        Self { source, ..Self::of(&action, &outcome, 0) }
+    }
+
+    /// A denial by every rule, to be asked again after `wait`.
+    pub(crate) fn refused(policy: &Policy, wait: Duration, source: Source) -> Self {
+        let wait = crate::time::floor_micros(wait).max(1);
+        let refuse = |rule: &Rule| RuleDecision {
+            limit: rule.capacity(),
+            remaining: 0,
+            allowed: false,
+            wait,
+            reset_after: wait,
+        };
+        let rules = policy.rules().iter().map(refuse).collect();
+        Self { kind: Kind::Denied, source, capacity: policy.capacity(), rules }
+    }
+
+    /// The answer to a key that is never allowed.
+    pub(crate) fn blocked(capacity: u32) -> Self {
+        Self { source: Source::BlockList, ..Self::never(capacity) }
+    }
+
+    pub(crate) fn with_source(self, source: Source) -> Self {
+        Self { source, ..self }
+    }
+
+    /// Allowed, whatever it was.
+    pub(crate) fn in_shadow(self) -> Self {
+        if self.is_allowed() { self } else { Self { kind: Kind::Shadow, ..self } }
+    }
+
     /// Whether the request may go ahead, once [`delay`](Self::delay) has passed.
     #[must_use]
     #[inline]
     pub fn is_allowed(&self) -> bool {
-        self.kind == Kind::Allowed
+        matches!(self.kind, Kind::Allowed | Kind::Shadow)
     }
 
-    /// Whether the cost is above the capacity, so that no wait helps. Nothing was asked of the store; limit is the
-    /// capacity, everything else is zero.
+    /// Whether it is allowed only because the limiter is in [shadow mode](crate::RateLimiter::shadow). Units and
+    /// [`rules`](Self::rules) are those of the denial; there is nothing to wait for.
+    #[must_use]
+    pub fn would_deny(&self) -> bool {
+        self.kind == Kind::Shadow
+    }
+
+    /// Whether no wait helps: the cost is above the capacity, or the key is [blocked](Source::BlockList). Nothing was
+    /// asked of the store; limit is the capacity, everything else is zero.
     #[must_use]
     pub fn is_never(&self) -> bool {
         self.kind == Kind::Never
@@ -95,10 +160,10 @@ impl Decision {
     /// How long to wait before going ahead: more than zero only for an admission from the queue.
     #[must_use]
     pub fn delay(&self) -> Duration {
-        if !self.is_allowed() {
-            return Duration::ZERO;
+        match self.kind {
+            Kind::Allowed => self.longest(|rule| rule.wait),
+            Kind::Shadow | Kind::Denied | Kind::Never => Duration::ZERO,
         }
-        self.longest(|rule| rule.wait)
     }
 
     /// The capacity of the rule with the least [`remaining`](Self::remaining) units; the first of several.
@@ -114,7 +179,7 @@ impl Decision {
     }
 
     /// With no other traffic, the same request is allowed after this wait and not a microsecond before. None if it was
-    /// allowed, or if no wait helps.
+    /// allowed, or if no wait helps. Only a hint where the [source](Self::source) is [`Source::Policy`].
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         (self.kind == Kind::Denied).then(|| self.longest(|rule| if rule.allowed { 0 } else { rule.wait }))
@@ -243,6 +308,7 @@ impl Limited {
     fn advice(&self) -> String {
         match self.0.retry_after() {
             Some(wait) => format!("retry after {wait:?}"),
+            None if self.0.source == Source::BlockList => "the key is blocked".to_owned(),
             None => format!("the cost is above the capacity of {}", self.0.capacity),
         }
     }

@@ -1,7 +1,9 @@
 #![doc = include_str!("../README.md")]
 
+pub mod failure;
 pub mod kernel;
 pub mod lock;
+pub mod observe;
 pub mod policy;
 pub mod quota;
 pub mod retry;
@@ -17,6 +19,7 @@ mod decision;
 mod error;
 mod group_commit;
 mod key;
+mod key_list;
 mod limiter;
 mod per_rule;
 #[cfg(feature = "serde")]
@@ -28,11 +31,14 @@ pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versio
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
+pub use self::failure::{AnyLimiter, Breaker, BreakerBuilder, BreakerState, FailurePolicy};
 pub use self::group_commit::GroupCommit;
 pub use self::key::{
     MAX_KEY_BYTES, is_stored_as_is, lock_key, storage_key, storage_prefix, stored_key, validate_prefix,
 };
-pub use self::limiter::{Blocking, RateLimiter, Reservation, Reserve, Taken};
+pub use self::key_list::KeyList;
+pub use self::limiter::{Blocking, Counts, RateLimiter, Reservation, Reserve, Taken};
+pub use self::observe::Observer;
 pub use self::policy::{Policy, PolicyName};
 pub use self::quota::{Quota, QuotaBuilder};
 pub use self::rule::{Algorithm, Rule};

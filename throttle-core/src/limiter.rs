@@ -1,9 +1,12 @@
 //! [`RateLimiter`]: a policy on a store, with everything a caller can ask of it.
 
 mod acquire;
+mod answer;
 mod blocking;
 mod check;
+mod course;
 mod detached;
+mod options;
 mod reserve;
 
 use std::fmt;
@@ -11,17 +14,21 @@ use std::sync::Arc;
 
 pub use self::blocking::Blocking;
 use self::check::Check;
+use self::course::Course;
+pub use self::options::Counts;
+use self::options::Options;
 pub use self::reserve::{Reservation, Reserve};
 
+use crate::observe::Call;
 use crate::{
-    Action, Clock, Decision, Guarded, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
+    Action, Clock, Decision, Guarded, Operation, Outcome, Policy, Store, StoreBackend, StoreUnavailableError,
     SystemClock, Take, Timestamp,
 };
 
 /// A [`Policy`] on a store. Cheap to clone; clones share everything.
 ///
 /// A key is any string: whose allowance it is. A denial is a value, not an error; the only error is
-/// [`StoreUnavailableError`].
+/// [`StoreUnavailableError`], and a [failure policy](Self::on_failure) can answer in its place.
 ///
 /// **Cancellation.** A dropped call leaves its key charged or not, never in between; which of the two is not known if
 /// the store had been asked. [`acquire`](Self::acquire) and [`reserve`](Self::reserve) give back what nobody waits
@@ -29,6 +36,8 @@ use crate::{
 pub struct RateLimiter<S> {
     inner: Arc<Inner<S>>,
     clock: Option<Arc<dyn Clock>>,
+    /// What a plain limiter has none of, so that it costs one look.
+    options: Option<Arc<Options>>,
 }
 
 struct Inner<S> {
@@ -48,7 +57,7 @@ impl<S: Store> RateLimiter<S> {
     /// Limits by `policy` on a store that is guarded already, such as an [`AnyStore`](crate::AnyStore).
     #[must_use]
     pub fn on(policy: Policy, store: S) -> Self {
-        Self { inner: Arc::new(Inner { store, policy }), clock: None }
+        Self { inner: Arc::new(Inner { store, policy }), clock: None, options: None }
     }
 
     /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer. Clones made
@@ -97,7 +106,7 @@ impl<S: Store> RateLimiter<S> {
         key: &str,
         cost: u32,
     ) -> impl Future<Output = Result<Decision, StoreUnavailableError>> + Send {
-        let later = move || async move { self.decide(&self.consume(key, cost)).await };
+        let later = move || async move { self.decide(Call::Check, &self.consume(key, cost)).await };
         Check { limiter: self, key, cost, later: Some(later), call: None }
     }
 
@@ -116,7 +125,8 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn peek_n(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        self.decide(&Action::peek(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+        let action = Action::peek(&self.inner.policy, key).with_cost(cost).at(self.now());
+        self.decide(Call::Peek, &action).await
     }
 
     /// Takes as many units as there are, at most `most` and at most
@@ -127,13 +137,11 @@ impl<S: Store> RateLimiter<S> {
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn take_up_to(&self, key: &str, most: u32) -> Result<Taken, StoreUnavailableError> {
         if most == 0 {
-            return Ok(Taken { units: 0, decision: self.check_n(key, 0).await? });
+            let decision = self.decide(Call::TakeUpTo, &self.consume(key, 0)).await?;
+            return Ok(Taken { units: 0, decision });
         }
         let action = Action::consume(&self.inner.policy, key).with_times(most).at(self.now());
-        let outcome = self.inner.store.decide(&action).await?;
-        let units = outcome.granted();
-        let last = if units < action.times() { units } else { units - 1 };
-        Ok(Taken { units, decision: Decision::of(&action, &outcome, last) })
+        self.take(Call::TakeUpTo, &action).await
     }
 
     /// Gives `cost` units back, never above full. The decision says where the key stands then.
@@ -142,7 +150,8 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn refund(&self, key: &str, cost: u32) -> Result<Decision, StoreUnavailableError> {
-        self.decide(&Action::refund(&self.inner.policy, key).with_cost(cost).at(self.now())).await
+        let action = Action::refund(&self.inner.policy, key).with_cost(cost).at(self.now());
+        self.decide(Call::Refund, &action).await
     }
 
     /// Forgets what `key` has used; whether there was anything to forget.
@@ -151,7 +160,12 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError> {
-        self.inner.store.reset(self.inner.policy.name(), key).await
+        let at_store = self.inner.store.reset(self.inner.policy.name(), key);
+        if self.options.is_none() {
+            return at_store.await;
+        }
+        let course = Course::begin(self, Call::Reset, key, 0);
+        self.forget(course, Operation::Reset, at_store, async |fallback| fallback.reset(key).await).await
     }
 
     /// Forgets what every key has used under this policy; how many keys that were.
@@ -160,7 +174,13 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn reset_all(&self) -> Result<u64, StoreUnavailableError> {
-        self.inner.store.reset_policy(self.inner.policy.name()).await
+        let at_store = self.inner.store.reset_policy(self.inner.policy.name());
+        if self.options.is_none() {
+            return at_store.await;
+        }
+        let course = Course::begin(self, Call::ResetAll, "", 0);
+        self.forget(course, Operation::ResetPolicy, at_store, async |fallback| fallback.reset_all().await)
+            .await
     }
 
     #[inline(always)]
@@ -171,11 +191,17 @@ impl<S: Store> RateLimiter<S> {
     /// The most frequent case by itself.
     #[inline(always)]
     fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
+        if self.options.is_some() {
+            return None;
+        }
         let take = Take::new(*action)?;
         Some(take.explain(self.inner.store.decide_now(&take)?))
     }
 
-    async fn decide(&self, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
+    async fn decide(&self, call: Call, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
+        if self.options.is_some() {
+            return Ok(self.attend(call, action).await?.decision);
+        }
         if action.is_hopeless() {
             return Ok(Decision::never(action.policy().capacity()));
         }
@@ -184,7 +210,7 @@ impl<S: Store> RateLimiter<S> {
     }
 
     #[inline]
-    fn now(&self) -> Option<Timestamp> {
+    pub(crate) fn now(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(|clock| clock.now())
     }
 
@@ -196,7 +222,7 @@ impl<S: Store> RateLimiter<S> {
 
 impl<S> Clone for RateLimiter<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), clock: self.clock.clone() }
+        Self { inner: Arc::clone(&self.inner), clock: self.clock.clone(), options: self.options.clone() }
     }
 }
 
@@ -206,6 +232,7 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
             .field("policy", &self.inner.policy)
             .field("store", &self.inner.store)
             .field("clock", &self.clock)
+            .field("options", &self.options)
             .finish()
     }
 }
@@ -219,6 +246,22 @@ pub struct Taken {
 }
 
 impl Taken {
+    fn of(action: &Action<'_>, outcome: &Outcome) -> Self {
+        let units = outcome.granted();
+        let last = if units < action.times() { units } else { units.saturating_sub(1) };
+        Self { units, decision: Decision::of(action, outcome, last) }
+    }
+
+    fn never(action: &Action<'_>) -> Self {
+        Self { units: 0, decision: Decision::never(action.policy().capacity()) }
+    }
+
+    /// All of `most` units, if it were denied.
+    fn in_shadow(self, most: u32) -> Self {
+        let units = if self.decision.is_allowed() { self.units } else { most };
+        Self { units, decision: self.decision.in_shadow() }
+    }
+
     /// How many units were taken.
     #[must_use]
     pub const fn units(&self) -> u32 {

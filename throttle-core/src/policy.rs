@@ -38,8 +38,10 @@ impl Policy {
     ///
     /// [`SetupError::PolicyName`], [`SetupError::NoRules`], [`SetupError::TooManyRules`] above [`MAX_RULES`].
     pub fn new(name: &str, rules: impl IntoIterator<Item = Rule>) -> Result<Self, SetupError> {
-        let name = PolicyName::new(name)?;
-        let rules: Box<[Rule]> = rules.into_iter().collect();
+        Self::named(PolicyName::new(name)?, rules.into_iter().collect())
+    }
+
+    fn named(name: PolicyName, rules: Box<[Rule]>) -> Result<Self, SetupError> {
         if rules.len() > MAX_RULES {
             return Err(SetupError::TooManyRules { count: rules.len() });
         }
@@ -55,6 +57,25 @@ impl Policy {
     pub fn parse(name: &str, algorithm: Algorithm, quotas: &str) -> Result<Self, SetupError> {
         let rules = Quota::parse_list(quotas)?.into_iter().map(|quota| Rule::new(algorithm, quota));
         Self::new(name, rules.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// The policy of that name in which each rule has `part` of `whole` equal parts of its
+    /// [quota](crate::Quota::share): what one of several processes may admit while they cannot ask a common store.
+    ///
+    /// ```
+    /// use throttle_core::{Algorithm, Policy};
+    ///
+    /// let policy = Policy::parse("api", Algorithm::Gcra, "100/s, 5000/h")?;
+    /// assert_eq!(policy.share(1, 4)?, Policy::parse("api", Algorithm::Gcra, "25/s, 1250/h")?);
+    /// # Ok::<(), throttle_core::SetupError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Rule::share`].
+    pub fn share(&self, part: u32, whole: u32) -> Result<Self, SetupError> {
+        let rules = self.rules().iter().map(|rule| rule.share(part, whole));
+        Self::named(self.name().clone(), rules.collect::<Result<_, _>>()?)
     }
 
     /// Whose counters these are.

@@ -82,6 +82,33 @@ impl Quota {
         self.burst
     }
 
+    /// `part` of `whole` equal parts of it: limit and burst, each rounded down, but at least 1. The period is the same.
+    ///
+    /// ```
+    /// use throttle_core::Quota;
+    ///
+    /// let quota: Quota = "10/s burst 21".parse()?;
+    /// assert_eq!(quota.share(1, 4)?, "2/s burst 5".parse()?);
+    /// assert_eq!(quota.share(1, 100)?, "1/s burst 1".parse()?);
+    /// assert!(quota.share(5, 4).is_err() && quota.share(0, 4).is_err());
+    /// # Ok::<(), throttle_core::SetupError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Setting`] unless 1 ≤ `part` ≤ `whole`.
+    pub fn share(&self, part: u32, whole: u32) -> Result<Self, SetupError> {
+        if part == 0 || part > whole {
+            let reason = format!("use 1 to {whole} parts of {whole}, not {part}");
+            return Err(SetupError::Setting { setting: "share", reason });
+        }
+        let share = |units: u32| {
+            let share = u64::from(units) * u64::from(part) / u64::from(whole);
+            u32::try_from(share).unwrap_or(u32::MAX).max(1)
+        };
+        Ok(Self { limit: share(self.limit), burst: self.burst.map(share), ..*self })
+    }
+
     pub(crate) const fn period_micros(&self) -> u64 {
         self.period_micros
     }
@@ -164,6 +191,17 @@ mod tests {
         let beyond = MAX_PERIOD + Duration::from_micros(1);
         assert_eq!(per(beyond), Err(SetupError::PeriodTooLong(beyond)));
         assert_eq!(Quota::per_second(1).burst(0).build(), Err(SetupError::ZeroBurst));
+    }
+
+    #[test]
+    fn a_share_of_the_largest_overflows_nothing() {
+        let quota = Quota::per(u32::MAX, MAX_PERIOD).burst(u32::MAX).build().unwrap();
+        assert_eq!(quota.share(u32::MAX, u32::MAX), Ok(quota));
+        assert_eq!(quota.share(1, u32::MAX).unwrap().burst(), Some(1));
+        assert_eq!(quota.share(u32::MAX - 1, u32::MAX).unwrap().limit(), u32::MAX - 1);
+        for (part, whole) in [(0, 0), (1, 0), (0, 1), (2, 1)] {
+            assert!(matches!(quota.share(part, whole), Err(SetupError::Setting { setting: "share", .. })));
+        }
     }
 
     #[test]

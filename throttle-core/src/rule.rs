@@ -161,6 +161,16 @@ impl Rule {
         Self::build(self.algorithm, self.quota, crate::time::floor_micros(wait))
     }
 
+    /// `part` of `whole` equal parts of its [quota](Quota::share); the queue is the same.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Setting`] unless 1 ≤ `part` ≤ `whole`; [`SetupError::SpanTooLong`] where a limit that was rounded
+    /// down takes too long to fill the burst.
+    pub fn share(&self, part: u32, whole: u32) -> Result<Self, SetupError> {
+        Self::build(self.algorithm, self.quota.share(part, whole)?, self.max_queue_micros)
+    }
+
     /// How it decides.
     #[must_use]
     pub const fn algorithm(&self) -> Algorithm {

@@ -19,6 +19,15 @@ pub struct TakeOutcome {
     debt: u64,
 }
 
+impl TakeOutcome {
+    /// Whether the request was admitted.
+    #[must_use]
+    #[inline]
+    pub const fn is_granted(&self) -> bool {
+        self.granted
+    }
+}
+
 impl<'a> Take<'a> {
     /// `action`, if it consumes for one request, from a policy of one rule, a bucket, that can hold so much.
     #[must_use]

@@ -45,12 +45,15 @@ struct Inner {
 #[repr(align(64))]
 struct Shard(Mutex<Table>);
 
+const _: () = assert!(size_of::<Shard>() == 64, "two threads that meet in a shard pass on one cache line");
+
 impl MemoryBackend {
     /// An empty store.
     #[must_use]
     pub fn new(config: MemoryConfig) -> Self {
-        let (hasher, population) = (KeyHasher::default(), Arc::new(Population::at_most(config.max_keys)));
-        let shard = |_| Shard(Mutex::new(Table::new(hasher.clone(), Arc::clone(&population))));
+        let hasher = KeyHasher::default();
+        let population = Arc::new(Population::at_most(config.max_keys, hasher.clone()));
+        let shard = |_| Shard(Mutex::new(Table::new(Arc::clone(&population))));
         let shards = (0..shard_count(config.max_keys)).map(shard).collect();
         let locks = Locks::new(config.clock.as_ref());
         Self {

@@ -72,9 +72,10 @@ impl KeyHasher {
     }
 }
 
-/// How many states all tables of a store have together, and may have.
+/// What all tables of a store have in common: how many states they have together, and may have, and how to place them.
 #[derive(Debug)]
 pub(crate) struct Population {
+    hasher: KeyHasher,
     count: AtomicUsize,
     max: usize,
     /// Whether states may be of a time that callers brought. They cannot be told from the others, and that time may step
@@ -83,8 +84,8 @@ pub(crate) struct Population {
 }
 
 impl Population {
-    pub(crate) const fn at_most(max: usize) -> Self {
-        Self { count: AtomicUsize::new(0), max, of_foreign_time: AtomicBool::new(false) }
+    pub(crate) const fn at_most(max: usize, hasher: KeyHasher) -> Self {
+        Self { hasher, count: AtomicUsize::new(0), max, of_foreign_time: AtomicBool::new(false) }
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -113,11 +114,11 @@ impl Population {
     }
 }
 
-/// A part of all states. Whoever has it may change it; the lock around it is the backend's.
+/// A part of all states. Whoever has it may change it; the lock around it is the backend's, and together they fit one
+/// cache line: two threads that meet pass on no more than that.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: HashTable<Entry>,
-    hasher: KeyHasher,
     population: Arc<Population>,
     /// The place where the next sweep begins.
     cursor: usize,
@@ -125,8 +126,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    pub(crate) const fn new(hasher: KeyHasher, population: Arc<Population>) -> Self {
-        Self { entries: HashTable::new(), hasher, population, cursor: 0, calls: 0 }
+    pub(crate) const fn new(population: Arc<Population>) -> Self {
+        Self { entries: HashTable::new(), population, cursor: 0, calls: 0 }
     }
 
     /// Decides `action` at `now` on the state of `key`, the name under which its key is stored and which has `hash`.
@@ -221,7 +222,8 @@ impl Table {
         if !self.population.grow() {
             self.evict(hash);
         }
-        self.entries.insert_unique(hash, entry, |entry| self.hasher.hash(&entry.policy, &entry.key));
+        self.entries
+            .insert_unique(hash, entry, |entry| self.population.hasher.hash(&entry.policy, &entry.key));
     }
 
     /// Removes the state nearest to full: its loss admits least. Of a large table it is the nearest of a sample, taken
@@ -256,7 +258,7 @@ impl Table {
         self.cursor = if end < places { end } else { 0 };
         if self.cursor == 0 && places > MIN_PLACES && self.entries.len() < places / SPARSE {
             let room = 2 * self.entries.len();
-            self.entries.shrink_to(room, |entry| self.hasher.hash(&entry.policy, &entry.key));
+            self.entries.shrink_to(room, |entry| self.population.hasher.hash(&entry.policy, &entry.key));
         }
     }
 

@@ -23,8 +23,8 @@ const BATCH: usize = 128;
 /// How many keys one step of a scan looks at.
 const SCAN_STEP: usize = 512;
 
-/// The first version whose scripts may write after they have asked for the time.
-const OLDEST: u32 = 5;
+/// The first version that can replace a value and leave its time to live (`KEEPTTL`).
+const OLDEST: u32 = 6;
 
 const NAME: &str = "redis";
 

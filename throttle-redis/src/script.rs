@@ -1,13 +1,13 @@
 //! The scripts; and for the one that decides, the packed form in which actions go to it and outcomes come back. Big-endian.
 //!
-//! An action is, for one request of one bucket rule, 40 bytes:
+//! An action is, for one request of one bucket rule, 36 bytes:
 //!
-//! > now u64 (0: the server's time, else plus 1), margin u32 (µs), then p u32, the span of the cost, the span that may be
+//! > now u64 (0: the server's time, else plus 1), then p u32, the span of the cost, the span that may be
 //! > owed after it; a span is u64 µs and u32 ticks of 1/p µs
 //!
-//! and otherwise, never 40 bytes:
+//! and otherwise, never 36 bytes:
 //!
-//! > now u64, margin u32, operand u8, cost u32, times u32, number of rules u8, then for each rule its tag in stored states
+//! > now u64, operand u8, cost u32, times u32, number of rules u8, then for each rule its tag in stored states
 //! > and its numbers
 //!
 //! | tag | rule | numbers |
@@ -95,7 +95,6 @@ type Packed = SmallVec<[u8; 64]>;
 fn pack(action: &Action<'_>) -> Packed {
     let mut packed = Packed::new();
     packed.extend(action.now().map_or(0, |now| now.as_micros() + 1).to_be_bytes());
-    packed.extend(u32::try_from(action.expiry_margin().as_micros()).unwrap_or(u32::MAX).to_be_bytes());
     if let [rule] = action.policy().rules()
         && let Kernel::Bucket(bucket) = rule.kernel()
         && let Some(spans) = Spans::of_one_request(bucket, action)
@@ -243,7 +242,9 @@ impl Reply<'_> {
 
 #[cfg(test)]
 mod tests {
-    use throttle_core::{Policy, Rule};
+    use std::time::Duration;
+
+    use throttle_core::{EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, Policy, Rule};
 
     use super::*;
 
@@ -256,20 +257,19 @@ mod tests {
                     Policy::new("p", [first].into_iter().chain(second).map(|rule| rule.parse().unwrap()))
                         .unwrap();
                 let short = second.is_none() && first == "gcra 10/s";
-                assert_eq!(pack(&Action::consume(&policy, "k")).len() == 40, short, "{policy:?}");
-                assert_ne!(pack(&Action::peek(&policy, "k")).len(), 40);
-                assert_ne!(pack(&Action::refund(&policy, "k")).len(), 40);
-                assert_ne!(pack(&Action::consume(&policy, "k").with_times(2)).len(), 40);
+                assert_eq!(pack(&Action::consume(&policy, "k")).len() == 36, short, "{policy:?}");
+                assert_ne!(pack(&Action::peek(&policy, "k")).len(), 36);
+                assert_ne!(pack(&Action::refund(&policy, "k")).len(), 36);
+                assert_ne!(pack(&Action::consume(&policy, "k").with_times(2)).len(), 36);
             }
         }
     }
 
+    /// Written out in `decide.lua`.
     #[test]
-    fn the_margin_is_in_the_action() {
-        let policy = Policy::new("p", [Rule::gcra("10/s").unwrap()]).unwrap();
-        let own = Action::consume(&policy, "k").at(Some(Timestamp::EPOCH));
-        assert_eq!(pack(&own)[..12], [0, 0, 0, 0, 0, 0, 0, 1, 3, 147, 135, 0]);
-        assert_eq!(pack(&Action::consume(&policy, "k"))[..12], [0, 0, 0, 0, 0, 0, 0, 0, 0, 15, 66, 64]);
+    fn the_script_knows_the_margins() {
+        assert_eq!(EXPIRY_MARGIN, Duration::from_micros(1_999_999 - 999_999));
+        assert_eq!(EXPIRY_MARGIN_OWN_TIME, Duration::from_micros(60_000_000));
     }
 
     #[test]

@@ -90,7 +90,7 @@ async fn o_10_to_o_20_every_key_expires_when_it_is_as_good_as_new() {
         let action = Action::consume(&policy, rule.algorithm().name()).with_cost(cost);
         assert!(decide(&backend, &action).await.is_allowed(), "{case}");
         let left = time_to_live("ttl", &action).await;
-        assert!(left > least - 500 && left <= most && left > 0, "{case}: {left} ms");
+        assert!(left > least - 500 && left <= most + 1_000 && left > 0, "{case}: {left} ms");
         backend.reset(policy.name(), action.key()).await.unwrap();
     }
     let longest =
@@ -100,6 +100,39 @@ async fn o_10_to_o_20_every_key_expires_when_it_is_as_good_as_new() {
     assert!(decide(&backend, &action).await.is_allowed());
     assert!(!decide(&backend, &action).await.is_allowed(), "o_20");
     assert!(time_to_live("ttl", &action).await > 1_000_000_000_000, "o_20");
+}
+
+/// A time to live is set anew only where the next full second is reached: the state is stored for as long as it counts.
+#[tokio::test]
+async fn a_state_is_stored_while_it_counts() {
+    common::server(SERVER);
+    let backend = common::backend(SERVER, "hot").await;
+    let policy = policy("p", "gcra 100/s burst 300");
+    let action = Action::consume(&policy, "k");
+    for call in 0..120 {
+        let decision = decide(&backend, &action).await;
+        let (left, reset) = (time_to_live("hot", &action).await, decision.reset_after().as_millis());
+        let reset = i64::try_from(reset).unwrap();
+        assert!(left > reset + 500 && left <= reset + 2_100, "call {call}: {left} ms, full in {reset} ms");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_state_of_another_time_is_stored_while_it_counts() {
+    common::server(SERVER);
+    let backend = common::backend(SERVER, "mixed").await;
+    let policy = policy("p", "gcra 1 per 30min burst 10");
+    let action = Action::consume(&policy, "k");
+    let server = backend.decide(&Action::peek(&policy, "k")).await.unwrap().now().as_micros();
+    for ahead in [0, 3_600_000_000] {
+        let brought = Timestamp::from_micros(server + ahead).unwrap();
+        assert!(decide(&backend, &action.at(Some(brought))).await.is_allowed());
+        let decision = decide(&backend, &action).await;
+        let left = time_to_live("mixed", &action).await;
+        let reset = i64::try_from(decision.reset_after().as_millis()).unwrap();
+        assert!(left > reset + 500, "{ahead} µs ahead: {left} ms, full in {reset} ms");
+    }
 }
 
 #[tokio::test]
@@ -125,7 +158,7 @@ async fn o_13_o_14_o_16_a_steady_client_is_never_locked_out() {
             assert!(decision.retry_after().unwrap() <= Duration::from_millis(50));
         }
         let left = time_to_live("o13", &action).await;
-        assert!(left > 0 && left <= 1_050, "{left} ms");
+        assert!(left > 0 && left <= 2_050, "{left} ms");
         tokio::time::sleep(decision.reset_after()).await;
     }
     let steady = policy("steady", "fixed_window 5 per 200ms");
@@ -157,7 +190,7 @@ async fn o_19_ten_thousand_keys_go_by_themselves() {
         backend.decide_many(&actions).await.iter().all(|outcome| outcome.as_ref().unwrap().granted() == 1)
     );
     drop(backend);
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
     // KEYS does not show what has expired, removed or not.
     assert_eq!(common::count_keys(SERVER, "o19", policy.name()).await.unwrap(), 0);
 }
@@ -213,7 +246,7 @@ async fn o_69_scripts_flushed_under_load_count_every_call_once() {
 
 #[tokio::test]
 async fn o_69_each_of_fifty_callers_after_a_flush_is_counted_once() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let policy = policy("p", "fixed_window 1000 per 24h");
     let now = Some(Timestamp::from_micros(1_700_000_000_000_000).unwrap());
@@ -227,7 +260,7 @@ async fn o_69_each_of_fifty_callers_after_a_flush_is_counted_once() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_74_a_hot_key_takes_one_trip_each() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let limiter = std::sync::Arc::new(RateLimiter::new(
         policy("p", "fixed_window 1000 per 24h"),
         server.backend().await,
@@ -254,7 +287,7 @@ async fn o_74_a_hot_key_takes_one_trip_each() {
 
 #[tokio::test]
 async fn resets_leave_other_policies_alone_and_never_block() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let config = server.config().prefix("a*[b]?").unwrap();
     let backend = RedisBackend::connect(config).await.unwrap();
     let (mine, other) = (policy("p", "gcra 1/h"), policy("p.q", "gcra 1/h"));
@@ -280,7 +313,7 @@ async fn resets_leave_other_policies_alone_and_never_block() {
 
 #[tokio::test]
 async fn the_largest_log_is_decided() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let policy = policy("p", "sliding_window_log 65536 per 1h");
     let at = |step: u64| Some(Timestamp::from_micros(1_700_000_000_000_000 + step).unwrap());

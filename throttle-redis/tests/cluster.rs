@@ -1,6 +1,6 @@
 //! Keys that move from one node of a cluster to another while they are used.
 
-#![expect(clippy::indexing_slicing, reason = "test helpers fail by panicking")]
+#![expect(clippy::indexing_slicing, clippy::unwrap_used, reason = "test helpers fail by panicking")]
 
 mod common;
 
@@ -11,10 +11,10 @@ use throttle_core::{Action, BaseErrorSet, Policy, Rule, StoreBackend, storage_ke
 use throttle_redis::{RedisBackend, RedisConfig};
 
 /// Nodes that have met, with these slots each.
-async fn nodes<const N: usize>(slots: [&str; N]) -> Option<[Own; N]> {
+async fn nodes<const N: usize>(slots: [&str; N]) -> [Own; N] {
     let mut nodes = Vec::new();
     for slots in slots {
-        let node = Own::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]).await?;
+        let node = Own::start(&["--cluster-enabled", "yes", "--cluster-node-timeout", "1000"]).await;
         if !slots.is_empty() {
             let _: () = node.ask(&format!("CLUSTER ADDSLOTSRANGE {slots}")).await;
         }
@@ -31,7 +31,7 @@ async fn nodes<const N: usize>(slots: [&str; N]) -> Option<[Own; N]> {
         })
         .await;
     }
-    nodes.try_into().ok()
+    nodes.try_into().ok().unwrap()
 }
 
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
@@ -44,10 +44,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 
 #[tokio::test]
 async fn a_primary_that_dies_is_replaced() {
-    let Some([mut dies, other, _third, replica]) = nodes(["0 5460", "5461 10922", "10923 16383", ""]).await
-    else {
-        return;
-    };
+    let [mut dies, other, _third, replica] = nodes(["0 5460", "5461 10922", "10923 16383", ""]).await;
     let id: String = dies.ask("CLUSTER MYID").await;
     let _: () = replica.ask(&format!("CLUSTER REPLICATE {id}")).await;
     until("replication", async || {
@@ -81,7 +78,7 @@ async fn a_primary_that_dies_is_replaced() {
 
 #[tokio::test]
 async fn keys_are_followed_where_they_move() {
-    let Some([from, to]) = nodes(["0 16383", ""]).await else { return };
+    let [from, to] = nodes(["0 16383", ""]).await;
     let config = RedisConfig::new(&format!("redis+cluster://127.0.0.1:{}", from.port)).unwrap();
     let backend =
         RedisBackend::connect(config.response_deadline(Duration::from_secs(5)).unwrap()).await.unwrap();

@@ -14,7 +14,7 @@ fn policy() -> Policy {
 
 #[tokio::test]
 async fn through_a_socket_into_a_database() {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let socket = server.dir().join("socket");
     server.restart(&["--unixsocket", socket.to_str().unwrap()]);
     let url = format!("unix://{}?db=3", socket.display());
@@ -34,7 +34,7 @@ async fn through_a_socket_into_a_database() {
 
 #[tokio::test]
 async fn with_a_client_of_the_drivers() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let client = redis::Client::open(server.url()).unwrap();
     let config = RedisConfig::new("redis://not.asked").unwrap().prefix("mine").unwrap();
     let backend = RedisBackend::from_client(client, &config).await.unwrap();
@@ -58,7 +58,7 @@ async fn certificates_are_checked() {
 
 #[tokio::test]
 async fn no_secret_is_in_what_is_printed() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let _: () = server.ask("ACL SETUSER limiter on >geheim ~* +@all").await;
     let url = |password| format!("redis://limiter:{password}@127.0.0.1:{}", server.port);
     let backend = RedisBackend::connect(RedisConfig::new(&url("geheim")).unwrap()).await.unwrap();

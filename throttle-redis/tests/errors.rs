@@ -12,6 +12,7 @@ use throttle_core::{
     storage_key,
 };
 use throttle_redis::{RedisBackend, RedisConfig, RedisError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn policy() -> Policy {
     Policy::new("p", [Rule::gcra("100/s").unwrap()]).unwrap()
@@ -50,7 +51,7 @@ async fn recovers(backend: &RedisBackend, patience: Duration) {
 
 #[tokio::test]
 async fn refused() {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let config = server.config();
     server.kill();
     assert_eq!(connect_error(config).await, (ErrorKind::Connection, Effect::NotApplied));
@@ -60,7 +61,7 @@ async fn refused() {
 
 #[tokio::test]
 async fn lost_and_back() {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let backend = server.backend().await;
     consume(&backend).await.unwrap();
     server.kill();
@@ -80,7 +81,7 @@ async fn lost_and_back() {
 
 #[tokio::test]
 async fn lost_with_a_call_under_way() {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let backend = server.backend().await;
     let _: () = server.ask("CLIENT PAUSE 60000 ALL").await;
     let call = tokio::spawn({
@@ -95,7 +96,7 @@ async fn lost_with_a_call_under_way() {
 
 #[tokio::test]
 async fn an_idle_connection_that_the_server_closed_costs_nobody_an_error() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     for _ in 0..5 {
         consume(&backend).await.unwrap();
@@ -108,7 +109,7 @@ async fn an_idle_connection_that_the_server_closed_costs_nobody_an_error() {
 
 #[tokio::test]
 async fn o_71_a_stalled_server_costs_the_deadline_and_no_more() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let deadline = Duration::from_millis(100);
     let backend = RedisBackend::connect(server.config().response_deadline(deadline).unwrap()).await.unwrap();
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
@@ -132,7 +133,7 @@ async fn o_71_a_stalled_server_costs_the_deadline_and_no_more() {
 
 #[tokio::test]
 async fn o_72_loading() {
-    let Some(mut server) = Own::start(&["--save", "3600 1"]).await else { return };
+    let mut server = Own::start(&["--save", "3600 1"]).await;
     let _: () = server.ask("DEBUG POPULATE 3000").await;
     let _: () = server.ask("SAVE").await;
     server.restart(&["--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024"]);
@@ -150,7 +151,7 @@ async fn o_72_loading() {
 
 #[tokio::test]
 async fn o_72_busy() {
-    let Some(server) = Own::start(&["--busy-reply-threshold", "20"]).await else { return };
+    let server = Own::start(&["--busy-reply-threshold", "20"]).await;
     let backend = server.backend().await;
     let client = redis::Client::open(server.url()).unwrap();
     let endless = tokio::spawn(async move {
@@ -168,7 +169,7 @@ async fn o_72_busy() {
 
 #[tokio::test]
 async fn o_72_out_of_memory() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let _: () = server.ask("CONFIG SET maxmemory 1").await;
     assert_eq!(refusal(&backend).await, ErrorKind::StorageFull);
@@ -179,7 +180,7 @@ async fn o_72_out_of_memory() {
 
 #[tokio::test]
 async fn o_72_cannot_save() {
-    let Some(server) = Own::start(&["--save", "3600 1"]).await else { return };
+    let server = Own::start(&["--save", "3600 1"]).await;
     let backend = server.backend().await;
     consume(&backend).await.unwrap();
     std::fs::remove_dir_all(server.dir()).unwrap();
@@ -194,7 +195,7 @@ async fn o_72_cannot_save() {
 
 #[tokio::test]
 async fn o_70_a_demoted_node_is_left_at_once() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let clients = async || server.ask::<String>("CLIENT LIST TYPE normal").await;
@@ -208,7 +209,7 @@ async fn o_70_a_demoted_node_is_left_at_once() {
 
 #[tokio::test]
 async fn o_72_primary_down() {
-    let Some(server) = Own::start(&["--replica-serve-stale-data", "no"]).await else { return };
+    let server = Own::start(&["--replica-serve-stale-data", "no"]).await;
     let backend = server.backend().await;
     let _: () = server.ask(&format!("REPLICAOF 127.0.0.1 {}", free_port())).await;
     assert_eq!(refusal(&backend).await, ErrorKind::NotReady);
@@ -216,7 +217,7 @@ async fn o_72_primary_down() {
 
 #[tokio::test]
 async fn o_72_cluster_down_and_keys_of_several_slots() {
-    let Some(server) = Own::start(&["--cluster-enabled", "yes"]).await else { return };
+    let server = Own::start(&["--cluster-enabled", "yes"]).await;
     assert_eq!(connect_error(server.config()).await, (ErrorKind::NotReady, Effect::NotApplied));
     let _: () = server.ask("CLUSTER ADDSLOTSRANGE 0 16383").await;
     let since = Instant::now();
@@ -239,7 +240,7 @@ async fn o_72_cluster_down_and_keys_of_several_slots() {
 
 #[tokio::test]
 async fn o_72_users() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let _: () = server.ask("ACL SETUSER right on >secret ~* +@all").await;
     let _: () = server.ask("ACL SETUSER no-scripts on >secret ~* +@all -@scripting").await;
     let _: () = server.ask("ACL SETUSER no-keys on >secret ~other:* +@all").await;
@@ -263,7 +264,7 @@ async fn o_72_users() {
 
 #[tokio::test]
 async fn foreign_values_are_corrupt_and_left_alone() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let (policy, name) = (policy(), |key| storage_key("throttle", policy().name(), key));
     let _: i64 = server.ask(&format!("RPUSH {} x", name("list"))).await;
@@ -283,18 +284,61 @@ async fn foreign_values_are_corrupt_and_left_alone() {
 
 #[tokio::test]
 async fn o_73_servers_without_scripts_are_refused_and_without_script_load_are_not() {
-    let Some(server) = Own::start(&["--rename-command", "SCRIPT", "", "--rename-command", "HELLO", ""]).await
-    else {
-        return;
-    };
+    let server = Own::start(&["--rename-command", "SCRIPT", "", "--rename-command", "HELLO", ""]).await;
     consume(&server.backend().await).await.unwrap();
-    let Some(server) = Own::start(&["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]).await
-    else {
-        return;
-    };
+    let server = Own::start(&["--rename-command", "EVAL", "", "--rename-command", "EVALSHA", ""]).await;
     let error = RedisBackend::connect(server.config()).await.unwrap_err();
     assert!(
         matches!(error, ConnectError::Setup(SetupError::Unsupported { backend: "redis", .. })),
         "{error:?}"
     );
+}
+
+#[tokio::test]
+async fn a_server_too_old_is_refused() {
+    let server = Own::start(&[]).await;
+    let info = server.ask::<String>("INFO server").await;
+    let version =
+        info.lines().find_map(|line| line.get(..15).filter(|line| line.starts_with("redis_version:")));
+    let port = replacing(server.port, version.unwrap().to_owned(), "redis_version:5".to_owned()).await;
+    let config = RedisConfig::new(&format!("redis://127.0.0.1:{port}")).unwrap();
+    match RedisBackend::connect(config).await.unwrap_err() {
+        ConnectError::Setup(SetupError::Unsupported { backend: "redis", reason }) => {
+            assert!(reason.contains("not 5"), "{reason}");
+        }
+        error => panic!("{error:?}"),
+    }
+}
+
+/// A port on which the server on `port` answers, with one text of its replies replaced by another of the same length.
+async fn replacing(port: u16, text: String, other: String) -> u16 {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let ((mut asks, mut hears), (mut replies, mut asked)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut asks, &mut asked).await });
+            let (text, other) = (text.clone(), other.clone());
+            tokio::spawn(async move {
+                let mut buffer = vec![0; 65_536];
+                while let Ok(length @ 1..) = replies.read(&mut buffer).await {
+                    let reply = buffer.get_mut(..length).unwrap();
+                    if let Some(at) = reply.windows(text.len()).position(|part| part == text.as_bytes()) {
+                        reply
+                            .get_mut(at..)
+                            .unwrap()
+                            .get_mut(..text.len())
+                            .unwrap()
+                            .copy_from_slice(other.as_bytes());
+                    }
+                    if hears.write_all(reply).await.is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    own
 }

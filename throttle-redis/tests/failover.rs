@@ -83,7 +83,7 @@ async fn callers_leave_a_primary_that_hangs() {
 }
 
 async fn fail_over(break_it: impl FnOnce(&mut Own)) {
-    let Some((mut primary, replica, sentinel)) = watched_pair().await else { return };
+    let (mut primary, replica, sentinel) = watched_pair().await;
     let load = Arc::new(Load::on(&sentinel).await);
     let callers: Vec<_> = (0..CALLERS).map(|_| tokio::spawn(Load::run(Arc::clone(&load)))).collect();
 
@@ -117,9 +117,9 @@ async fn fail_over(break_it: impl FnOnce(&mut Own)) {
 }
 
 /// A primary, its replica, and the sentinel that watches them.
-async fn watched_pair() -> Option<(Own, Own, Own)> {
-    let primary = Own::start(&[]).await?;
-    let replica = Own::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]).await?;
+async fn watched_pair() -> (Own, Own, Own) {
+    let primary = Own::start(&[]).await;
+    let replica = Own::start(&["--replicaof", &format!("127.0.0.1 {}", primary.port)]).await;
     until("replication", async || {
         replica.ask::<String>("INFO replication").await.contains("master_link_status:up")
     })
@@ -129,5 +129,5 @@ async fn watched_pair() -> Option<(Own, Own, Own)> {
         sentinel.ask::<Vec<redis::Value>>("SENTINEL REPLICAS own").await.len() == 1
     })
     .await;
-    Some((primary, replica, sentinel))
+    (primary, replica, sentinel)
 }

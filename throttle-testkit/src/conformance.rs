@@ -144,6 +144,13 @@ impl<B: StoreBackend> Conformance<B> {
         self
     }
 
+    /// How much longer than the [margin](throttle_core::Action::expiry_margin) the backend may keep a state, by how long
+    /// that is to be stored, margin included: zero, unless it says otherwise. For stores that expire in coarse steps.
+    pub const fn keeps_longer(mut self, slack: fn(Duration) -> Duration) -> Self {
+        self.variant.slack = slack;
+        self
+    }
+
     /// Lets time pass for the backend's own clock in another way than by waiting for it.
     pub fn lets_time_pass<F, Fut>(mut self, pass: F) -> Self
     where

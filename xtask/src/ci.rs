@@ -12,11 +12,12 @@ use xshell::{Shell, cmd};
 
 use crate::flags::Leg;
 use crate::util::{self, Result};
-use crate::{test, tidy};
+use crate::{services, test, tidy};
 
 /// Runs the named legs, or all, each to its end; fails with the names of those that failed.
 pub(crate) fn run(legs: &[Leg]) -> Result<ExitCode> {
     let sh = util::shell()?;
+    services::ensure_for_builds()?;
     let named: BTreeSet<Leg> = legs.iter().copied().collect();
     let chosen = Leg::value_variants().iter().filter(|leg| named.is_empty() || named.contains(leg));
     util::run_all(chosen.map(|leg| (name(*leg), timed(&sh, *leg))))?;

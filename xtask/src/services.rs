@@ -3,15 +3,19 @@
 //! A service is one file with one [`Service`] implementation, listed in [`ALL`]; everything else is the same for all.
 
 mod env;
+mod etcd;
 mod guard;
 mod lifecycle;
 mod packages;
+mod pgbouncer;
 mod ports;
+mod postgres;
 mod process;
 mod redis;
 mod redis_cli;
 mod redis_cluster;
 mod redis_sentinel;
+mod run_as;
 mod site;
 mod tls;
 
@@ -25,6 +29,7 @@ pub(crate) use self::env::Variables;
 pub(crate) use self::guard::Guard;
 use self::lifecycle::State;
 use self::packages::Package;
+pub(crate) use self::packages::ensure_for_builds;
 use self::site::Site;
 use crate::flags::Action;
 use crate::util::{self, Result};
@@ -58,7 +63,14 @@ pub(crate) trait Service: Sync {
     }
 }
 
-static ALL: &[&dyn Service] = &[&redis::Redis, &redis_cluster::RedisCluster, &redis_sentinel::RedisSentinel];
+static ALL: &[&dyn Service] = &[
+    &redis::Redis,
+    &redis_cluster::RedisCluster,
+    &redis_sentinel::RedisSentinel,
+    &postgres::Postgres,
+    &pgbouncer::PgBouncer,
+    &etcd::Etcd,
+];
 
 /// Carries out one `services` command.
 pub(crate) fn run(action: Action) -> Result<ExitCode> {
@@ -168,6 +180,9 @@ mod tests {
     #[test]
     fn an_unknown_service_is_an_error_that_lists_the_known() {
         let error = find("mysql").err().unwrap().to_string();
-        assert_eq!(error, "no service `mysql`; there are redis, redis-cluster, redis-sentinel");
+        assert_eq!(
+            error,
+            "no service `mysql`; there are redis, redis-cluster, redis-sentinel, postgres, pgbouncer, etcd"
+        );
     }
 }

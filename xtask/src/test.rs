@@ -21,6 +21,7 @@ const NOT_RUN: &[(&str, &str)] =
 
 /// Starts what the tests need, runs them, and stops what was started.
 pub(crate) fn run(arguments: &[String]) -> Result<ExitCode> {
+    services::ensure_for_builds()?;
     let needed = services::needed();
     let guard = Guard::new(&needed)?;
     let sh = util::shell()?;

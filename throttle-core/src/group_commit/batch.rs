@@ -107,6 +107,8 @@ impl<E: Clone + Send + 'static> Batch<E> {
 /// Asks the backend.
 fn fly<B: StoreBackend>(backend: Arc<B>, gathering: Gathering) -> Flying<B::BaseError> {
     let (requests, places) = gathering.close();
+    #[cfg(feature = "metrics")]
+    record(backend.name(), places.len(), requests.len());
     Box::pin(async move {
         let outcomes = match requests.as_slice() {
             [request] => smallvec![backend.decide(&request.action()).await],
@@ -117,4 +119,15 @@ fn fly<B: StoreBackend>(backend: Arc<B>, gathering: Gathering) -> Flying<B::Base
         };
         Answers { places, outcomes }
     })
+}
+
+/// How much one question to the backend is worth.
+#[cfg(feature = "metrics")]
+fn record(backend: &'static str, callers: usize, actions: usize) {
+    use crate::observe::metrics::{BATCH_ACTIONS, BATCH_CALLERS};
+
+    for (name, count) in [(BATCH_CALLERS, callers), (BATCH_ACTIONS, actions)] {
+        let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        metrics::histogram!(name, "backend" => backend).record(count);
+    }
 }

@@ -96,6 +96,12 @@ impl Bucket {
         Span { micros, ticks: saturate(ticks) }
     }
 
+    /// Whole units that `state` owes at `now`: floor(D/T).
+    #[must_use]
+    pub fn owed_units(&self, state: &BucketState, now: Timestamp) -> u64 {
+        self.exact::<u128>().view(Some(state), now).split(self.ticks_per_unit).0
+    }
+
     /// Whether all sums that occur fit 64 bits.
     #[inline]
     pub(crate) const fn is_narrow(&self) -> bool {
@@ -269,6 +275,15 @@ mod tests {
         assert_eq!((minute.ticks_per_micro(), minute.ticks_per_unit()), (3, 2_000_000));
         assert_eq!(minute.span_of(1), span(666_666, 2));
         assert_eq!(minute.span_of(3), span(2_000_000, 0));
+    }
+
+    #[test]
+    fn what_is_owed_is_counted_in_whole_units_rounded_down() {
+        let thirds = bucket(3, Duration::from_micros(7), 3);
+        let state = BucketState { tat_micros: 107, fraction: 0, denominator: 3 };
+        let owed =
+            [100, 101, 103, 107].map(|at| thirds.owed_units(&state, Timestamp::from_micros(at).unwrap()));
+        assert_eq!(owed, [3, 2, 1, 0]);
     }
 
     #[test]

@@ -4,8 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RateLimiter;
-use super::detached::check_held;
-use crate::{Action, Clock, Decision, Store, StoreUnavailableError};
+use super::Taken;
+use super::course::Course;
+use super::detached::ask_held;
+use crate::observe::Call;
+use crate::{Clock, Decision, Store, StoreUnavailableError};
 
 impl<S: Store> RateLimiter<S> {
     /// Takes one unit, waiting for it at most `within`. See [`acquire_n`](Self::acquire_n).
@@ -55,35 +58,37 @@ impl<S: Store> RateLimiter<S> {
         cost: u32,
         within: Duration,
     ) -> Result<Decision, StoreUnavailableError> {
-        let key = Arc::from(key);
+        let mut course = Course::begin(self, Call::Acquire, key, cost);
+        let taken = self.wait_for(&mut course, &*clock, &Arc::from(key), cost, within).await;
+        Ok(course.end(taken)?.decision)
+    }
+
+    async fn wait_for(
+        &self,
+        course: &mut Course<'_, S>,
+        clock: &dyn Clock,
+        key: &Arc<str>,
+        cost: u32,
+        within: Duration,
+    ) -> Result<Taken, StoreUnavailableError> {
         let started = clock.now();
+        let left = || within.saturating_sub(clock.now().saturating_since(started));
         loop {
-            let left = within.saturating_sub(clock.now().saturating_since(started));
-            let (decision, mut held) = check_held(self, &key, cost, left).await?;
+            let (answer, mut held) = ask_held(self, Call::Acquire, key, cost, left()).await;
+            let taken = course.note(answer)?;
+            let decision = &taken.decision;
             let wait = decision.retry_after().unwrap_or_else(|| decision.delay());
             if decision.is_allowed() {
-                if !wait.is_zero() {
+                if !wait.is_zero() && !course.is_shadow() {
                     clock.sleep(wait).await;
                 }
                 held.keep();
-                return Ok(decision);
+                return Ok(taken);
             }
-            let left = within.saturating_sub(clock.now().saturating_since(started));
-            if decision.is_never() || wait > left {
-                return Ok(decision);
+            if decision.is_never() || course.is_shadow() || wait > left() {
+                return Ok(taken);
             }
             clock.sleep(wait).await;
         }
-    }
-
-    /// Consumes now, or for up to `max_wait` later through the queue.
-    pub(super) async fn decide_waiting(
-        &self,
-        key: &str,
-        cost: u32,
-        max_wait: Duration,
-    ) -> Result<Decision, StoreUnavailableError> {
-        let action = Action::consume(&self.inner.policy, key).with_cost(cost).with_max_wait(max_wait);
-        self.decide(&action.at(self.now())).await
     }
 }

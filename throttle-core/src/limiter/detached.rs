@@ -5,11 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
 
 use super::RateLimiter;
-use crate::{Decision, Store, StoreUnavailableError};
+use super::answer::Answer;
+use crate::observe::Call;
+use crate::{Action, Source, Store};
 
 /// Units that go back to their key unless they are [kept](Self::keep).
 ///
@@ -19,12 +22,14 @@ pub(super) struct Held<S: Store> {
     limiter: RateLimiter<S>,
     key: Arc<str>,
     units: u32,
+    /// Who took them.
+    whom: Source,
     runtime: Option<Handle>,
 }
 
 impl<S: Store> Held<S> {
-    pub(super) fn new(limiter: &RateLimiter<S>, key: Arc<str>, units: u32) -> Self {
-        Self { limiter: limiter.clone(), key, units, runtime: Handle::try_current().ok() }
+    pub(super) fn new(limiter: &RateLimiter<S>, key: Arc<str>, units: u32, whom: Source) -> Self {
+        Self { limiter: limiter.clone(), key, units, whom, runtime: Handle::try_current().ok() }
     }
 
     pub(super) fn limiter(&self) -> &RateLimiter<S> {
@@ -39,6 +44,11 @@ impl<S: Store> Held<S> {
         self.units
     }
 
+    /// Who took them: the store, or the fallback.
+    pub(super) const fn whom(&self) -> Source {
+        self.whom
+    }
+
     /// The units are used: nothing goes back.
     pub(super) fn keep(&mut self) {
         self.units = 0;
@@ -50,28 +60,31 @@ impl<S: Store> Drop for Held<S> {
         if self.units == 0 {
             return;
         }
-        let (limiter, key, units) = (self.limiter.clone(), Arc::clone(&self.key), self.units);
-        let give_back = async move {
-            // Nobody is left to tell; the units come back with time.
-            let _ = limiter.refund(&key, units).await;
-        };
+        let (limiter, key, units, whom) =
+            (self.limiter.clone(), Arc::clone(&self.key), self.units, self.whom);
+        // Nobody is left to tell if it fails; the units come back with time.
+        let give_back = async move { limiter.give_back(&key, units, whom).await };
         finish(give_back, self.runtime.take());
     }
 }
 
-/// Asks for `cost` units. If the caller goes away before the answer is here, the call is still seen through, and what
-/// it was granted goes back.
-pub(super) async fn check_held<S: Store>(
+/// Asks for `cost` units, for up to `max_wait` later through the queue. If the caller goes away before the answer is
+/// here, the call is still seen through, and what it was granted goes back.
+pub(super) async fn ask_held<S: Store>(
     limiter: &RateLimiter<S>,
+    call: Call,
     key: &Arc<str>,
     cost: u32,
-    max_wait: std::time::Duration,
-) -> Result<(Decision, Held<S>), StoreUnavailableError> {
+    max_wait: Duration,
+) -> (Answer, Held<S>) {
     let (limiter, key) = (limiter.clone(), Arc::clone(key));
     SeenThrough::new(async move {
-        let decision = limiter.decide_waiting(&key, cost, max_wait).await?;
-        let held = Held::new(&limiter, key, if decision.is_allowed() { cost } else { 0 });
-        Ok((decision, held))
+        let action = Action::consume(limiter.policy(), &key).with_cost(cost).with_max_wait(max_wait);
+        let answer = limiter.answer(call, &action.at(limiter.now()), Source::Store).await;
+        let whom = answer.taken_from();
+        let units = if whom.is_some() { cost } else { 0 };
+        let held = Held::new(&limiter, Arc::clone(&key), units, whom.unwrap_or(Source::Store));
+        (answer, held)
     })
     .await
 }

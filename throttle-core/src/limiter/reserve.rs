@@ -5,9 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::RateLimiter;
-use super::detached::{Held, check_held};
-use crate::{Action, Decision, Limited, Store, StoreUnavailableError};
+use super::course::Course;
+use super::detached::{Held, ask_held};
+use super::{RateLimiter, Taken};
+use crate::observe::Call;
+use crate::{Action, Decision, Limited, Source, Store, StoreUnavailableError};
 
 impl<S: Store> RateLimiter<S> {
     /// Takes an `estimate` of units now, to be settled by [`Reservation::commit`] when the cost is known.
@@ -19,7 +21,10 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn reserve(&self, key: &str, estimate: u32) -> Result<Reserve<S>, StoreUnavailableError> {
-        let (decision, held) = check_held(self, &Arc::from(key), estimate, Duration::ZERO).await?;
+        let mut course = Course::begin(self, Call::Reserve, key, estimate);
+        let (answer, held) = ask_held(self, Call::Reserve, &Arc::from(key), estimate, Duration::ZERO).await;
+        let taken = course.note(answer);
+        let Taken { decision, .. } = course.end(taken)?;
         Ok(match decision.is_allowed() {
             true => Reserve::Held(Reservation { decision, held }),
             false => Reserve::Denied(decision),
@@ -51,7 +56,7 @@ impl<S: Store> Reserve<S> {
     }
 }
 
-/// Units taken on an estimate. Dropped without being settled, it gives all of them back to the store that was charged:
+/// Units taken on an estimate: none, if a failure policy, a list or shadow mode admitted it. Dropped without being settled, it gives all of them back to the store that was charged:
 /// at once on memory, else on the tokio runtime that is current or was when they were taken; without one they come back
 /// with time.
 #[must_use = "a reservation that is dropped is given back"]
@@ -86,11 +91,9 @@ impl<S: Store> Reservation<S> {
         let estimate = self.held.units();
         self.held.keep();
         let (limiter, key) = (self.held.limiter(), self.held.key());
-        match actual.cmp(&estimate) {
-            Ordering::Less => limiter.refund(key, estimate - actual).await,
-            Ordering::Equal => limiter.peek_n(key, 0).await,
-            Ordering::Greater => limiter.charge(key, actual - estimate).await,
-        }
+        let mut course = Course::begin(limiter, Call::Settle, key, actual);
+        let settled = limiter.settle(&mut course, key, estimate, actual, self.held.whom()).await;
+        Ok(course.end(settled)?.decision)
     }
 
     /// Gives all of it back, and says where the key stands then.
@@ -104,19 +107,38 @@ impl<S: Store> Reservation<S> {
 }
 
 impl<S: Store> RateLimiter<S> {
+    /// Settles with whoever took the estimate.
+    async fn settle(
+        &self,
+        course: &mut Course<'_, S>,
+        key: &str,
+        estimate: u32,
+        actual: u32,
+        whom: Source,
+    ) -> Result<Taken, StoreUnavailableError> {
+        let policy = self.policy();
+        let action = match actual.cmp(&estimate) {
+            Ordering::Less => Action::refund(policy, key).with_cost(estimate - actual),
+            Ordering::Equal => Action::peek(policy, key).with_cost(0),
+            Ordering::Greater => return self.charge(course, key, actual - estimate, whom).await,
+        };
+        course.note(self.answer(Call::Settle, &action.at(self.now()), whom).await)
+    }
+
     /// Charges `units` that were used already, as far as there are any.
-    async fn charge(&self, key: &str, mut units: u32) -> Result<Decision, StoreUnavailableError> {
+    async fn charge(
+        &self,
+        course: &mut Course<'_, S>,
+        key: &str,
+        mut units: u32,
+        whom: Source,
+    ) -> Result<Taken, StoreUnavailableError> {
         loop {
-            let action =
-                Action::consume(&self.inner.policy, key).with_times(units).with_max_wait(Duration::MAX);
-            let outcome = self.inner.store.decide(&action.at(self.now())).await?;
-            let (asked, granted) = (action.times(), outcome.granted());
-            units = units.saturating_sub(granted);
-            if granted < asked {
-                return Ok(Decision::of(&action, &outcome, granted));
-            }
-            if units == 0 {
-                return Ok(Decision::of(&action, &outcome, granted.saturating_sub(1)));
+            let action = Action::consume(self.policy(), key).with_times(units).with_max_wait(Duration::MAX);
+            let taken = course.note(self.answer(Call::Settle, &action.at(self.now()), whom).await)?;
+            units = units.saturating_sub(taken.units);
+            if taken.units < action.times() || units == 0 {
+                return Ok(taken);
             }
         }
     }

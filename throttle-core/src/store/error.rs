@@ -169,6 +169,11 @@ impl StoreUnavailableError {
         Self::new(backend, Operation::Connect, error)
     }
 
+    /// The limiter itself did not wait for the store any longer, or did not ask it.
+    pub(crate) fn by_limiter(backend: &'static str, operation: Operation, error: impl BaseErrorSet) -> Self {
+        Self::new(backend, operation, error)
+    }
+
     /// The one conversion point.
     #[cold]
     fn new(backend: &'static str, operation: Operation, error: impl BaseErrorSet) -> Self {

@@ -41,7 +41,7 @@ local function stored(rules, now)
     parts[r + 1], reported[r + 1] = bytes, rule.kernel == sliding_log and '\0' or bytes
     expires = max(expires, ends)
   end
-  return concat(parts), min(expires, MAX_TIME), concat(reported)
+  return concat(parts), expires, concat(reported)
 end
 
 local function summaries(rules, now, cost, granted)
@@ -56,13 +56,13 @@ end
 
 -- Operand, cost, times and rules of an action. The short form is of one request of one bucket, for some cost.
 local function read_action(action)
-  if #action == 40 then
+  if #action == 36 then
     local rule = { kernel = bucket }
-    rule.p, rule.each, rule.each_rest, rule.room, rule.room_rest = unpack('>I4I8I4I8I4', action, 13)
+    rule.p, rule.each, rule.each_rest, rule.room, rule.room_rest = unpack('>I4I8I4I8I4', action, 9)
     rule.most, rule.most_rest = rule.room, rule.room_rest
     return CONSUME, 1, 1, { rule }
   end
-  local op, cost, times, count, at = unpack('>BI4I4B', action, 13)
+  local op, cost, times, count, at = unpack('>BI4I4B', action, 9)
   local rules = {}
   for r = 1, count do
     local kernel = kernels[byte(action, at)]
@@ -72,7 +72,8 @@ local function read_action(action)
   return op, cost, times, rules
 end
 
-return function(key, value, action, now, margin)
+-- The reply; and if something is to be stored, what, and when it is as good as new.
+return function(value, action, now)
   local op, cost, times, rules = read_action(action)
   local states, reported = {}, ''
   if value then
@@ -107,8 +108,6 @@ return function(key, value, action, now, margin)
   if op == REFUND then
     logs, reported = summaries(rules, now, cost, 0), after
   end
-  local lasts = max(0, expires - now) + margin + 999
-  local done = redis.pcall('PSETEX', key, (lasts - lasts % 1000) / 1000, bytes)
-  return done.err and done or pack('>I4I8', granted, now) .. logs .. reported
+  return pack('>I4I8', granted, now) .. logs .. reported, bytes, expires
 end
 end

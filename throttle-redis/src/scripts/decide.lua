@@ -1,23 +1,24 @@
 -- Decides the action ARGV[i] on KEYS[i], in order. One request of one bucket, on the state of one, takes the short way:
 -- it answers as the long way would, and is written out because making a function costs more than what it does.
+--
+-- A state is stored until a full second of the server's clock, a second or more after it is as good as new. For states
+-- in a row that is mostly the same second: then the time to live stays as it is, which takes a third less time.
 
-local pack, unpack, call = struct.pack, struct.unpack, redis.pcall
+local pack, unpack, call, min, max = struct.pack, struct.unpack, redis.pcall, math.min, math.max
 local server_time, decide, replies
 
 for i = 1, #KEYS do
   local key, action, reply = KEYS[i], ARGV[i], nil
+  -- What is to be stored, when it is as good as new, and when the stored value would be, if that is known.
+  local stored, ends, ended
   local value = call('GET', key)
-  local short = #action == 40 and (not value or #value == 19)
-  local now, margin, p, each, each_rest, room, room_rest = unpack(short and '>I8I4I4I8I4I8I4' or '>I8I4', action)
-  if now > 0 then
-    now = now - 1
-  else
-    if not server_time then
-      local time = call('TIME')
-      server_time = time[1] * 1000000 + time[2]
-    end
-    now = server_time
+  local short = #action == 36 and (not value or #value == 19)
+  local own, p, each, each_rest, room, room_rest = unpack(short and '>I8I4I8I4I8I4' or '>I8', action)
+  if own == 0 and not server_time then
+    local time = call('TIME')
+    server_time = time[1] * 1000000 + time[2]
   end
+  local now = own > 0 and own - 1 or server_time
 
   if short then
     local head, tat, tat_rest, tat_p = 65793, 0, 0, p -- 65793: version 1, one rule, tag 1
@@ -40,15 +41,10 @@ for i = 1, #KEYS do
         reply = pack('>I4I8c0', 0, now, value or '')
       else
         reply = pack('>I4I8c0', 1, now, value or '')
-        local lasts = rest > 0 and debt + 1 or debt
-        if now + lasts > 4503599627370495 then
-          lasts = 4503599627370495 - now
-        end
-        lasts = lasts + margin + 999
-        local stored = pack('>I3I8I4I4', 65793, now + debt, rest, p)
-        local done = call('PSETEX', key, (lasts - lasts % 1000) / 1000, stored)
-        if done.err then
-          reply = done
+        stored = pack('>I3I8I4I4', 65793, now + debt, rest, p)
+        ends, ended = now + debt, value and tat
+        if rest > 0 then
+          ends = ends + 1
         end
       end
     end
@@ -59,7 +55,33 @@ for i = 1, #KEYS do
       reply = value
     else
       decide = decide or any_rules()
-      reply = decide(key, value, action, now, margin)
+      reply, stored, ends = decide(value, action, now)
+    end
+  end
+
+  if stored then
+    -- EXPIRY_MARGIN, and up to the next full second. `ended` may be a fraction of a microsecond early, never late.
+    ends = min(ends, 4503599627370495)
+    local till = ends + 1999999
+    till = till - till % 1000000
+    local done
+    if ended and own == 0 and ended + 1999999 >= till then
+      done = call('SET', key, stored, 'KEEPTTL')
+    else
+      if not server_time then
+        local time = call('TIME')
+        server_time = time[1] * 1000000 + time[2]
+      end
+      local lasts = max(till - server_time, 1000000)
+      if own > 0 then
+        -- EXPIRY_MARGIN_OWN_TIME; and what is of a day ahead at most stays until then, for calls at the server's time.
+        lasts = max(min(lasts, 86400000000), max(ends - now, 0) + 60000000)
+      end
+      lasts = lasts + 999
+      done = call('PSETEX', key, (lasts - lasts % 1000) / 1000, stored)
+    end
+    if done.err then
+      reply = done
     end
   end
   if #KEYS == 1 then

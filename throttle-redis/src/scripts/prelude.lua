@@ -12,7 +12,7 @@ local function any_rules()
 local pack, unpack, byte, char, sub = struct.pack, struct.unpack, string.byte, string.char, string.sub
 local concat, floor, min, max = table.concat, math.floor, math.min, math.max
 local CONSUME, PEEK, REFUND = 0, 1, 2
-local MAX_TIME, TOO_LARGE = 4503599627370495, 9007199254740992 -- Timestamp::MAX; no stored number reaches 2^53
+local TOO_LARGE = 9007199254740992 -- no stored number reaches 2^53
 
 -- By tag. `rule` and `state` read from bytes at a position and return the next one, `state` nothing if it is not
 -- readable; `see` finds what the state means now; `room` says how many requests fit; `charge` and `refund` move what

@@ -16,12 +16,12 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// A server with more settings, as on its command line; nothing where these tests do not run.
-    pub(crate) async fn start(settings: &[&str]) -> Option<Self> {
+    /// A server with more settings, as on its command line.
+    pub(crate) async fn start(settings: &[&str]) -> Self {
         super::server("THROTTLE_TEST_REDIS_URL");
         let server = Self::spawn(free_port(), settings);
         server.answers().await;
-        Some(server)
+        server
     }
 
     /// The same on a certain port, not waiting for it.
@@ -104,6 +104,12 @@ impl Own {
         use std::io::Write;
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.write_all(format!("DEBUG SLEEP {}\r\n", span.as_secs()).as_bytes()).unwrap();
+    }
+
+    /// Stops the process as it is (`STOP`), or lets it go on (`CONT`).
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(sent.unwrap().success(), "no {name} was sent");
     }
 
     pub(crate) fn restart(&mut self, settings: &[&str]) {

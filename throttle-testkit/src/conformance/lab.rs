@@ -95,6 +95,11 @@ impl<B: StoreBackend> Lab<B> {
         }
     }
 
+    /// How long a state that is to be stored for `span`, margin included, may be stored.
+    pub(super) fn at_most_stored(&self, span: Duration) -> Duration {
+        span + (self.variant.slack)(span)
+    }
+
     /// How many keys are stored under `policy`.
     pub(super) async fn count(&self, policy: &Policy) -> Result<u64, Failed> {
         let count = self.variant.count.as_ref().ok_or("the backend does not count")?;

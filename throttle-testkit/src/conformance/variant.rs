@@ -28,6 +28,8 @@ pub(super) struct Variant<B> {
     pub(super) cases: u32,
     pub(super) deadline: Duration,
     pub(super) own_clock: bool,
+    /// How much longer than it must a state may be stored that is to be stored so long.
+    pub(super) slack: fn(Duration) -> Duration,
     pub(super) across_processes: bool,
     pub(super) lock_ttl: Duration,
     pub(super) lock_lag: Duration,
@@ -63,6 +65,7 @@ impl<B: StoreBackend> Variant<B> {
             cases: 64,
             deadline: Duration::from_secs(60),
             own_clock: true,
+            slack: |_| Duration::ZERO,
             across_processes: false,
             lock_ttl: Duration::from_millis(300),
             lock_lag: Duration::from_millis(300),

@@ -13,6 +13,19 @@ pub(crate) struct Package {
     pub(crate) debian: &'static str,
 }
 
+/// What builds take beside Rust, and the folder of the workspace that takes it. The second package has the definitions
+/// that others import.
+const BUILD: &[(&str, Package)] = &[
+    ("throttle-etcd", Package { program: "protoc", debian: "protobuf-compiler" }),
+    ("throttle-etcd", Package { program: "protoc", debian: "libprotobuf-dev" }),
+];
+
+/// Installs what building the present workspace with all features takes.
+pub(crate) fn ensure_for_builds() -> Result<()> {
+    let present = |(folder, _): &&(&str, Package)| util::root().join(folder).join("Cargo.toml").exists();
+    ensure(BUILD.iter().filter(present).map(|(_, package)| package))
+}
+
 /// Installs what is missing, saying each thing it does.
 ///
 /// # Errors

@@ -1,0 +1,188 @@
+//! How requests reach etcd: one member at a time, and the next one when it does not answer.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use etcd_client::Client;
+use throttle_core::{BaseErrorSet, Effect};
+use tokio::sync::OnceCell;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use crate::EtcdError;
+use crate::config::EtcdConfig;
+use crate::error::classify;
+
+/// How long is waited, at least and at most, when no member could do it: long enough for an election to get on.
+const PAUSE_MILLIS: std::ops::RangeInclusive<u64> = 10..=40;
+
+/// The members of a cluster. All requests go to one of them, for as long as it answers.
+pub(crate) struct Connection {
+    members: Vec<Member>,
+    /// The place of the present one, counted on and on.
+    present: AtomicUsize,
+    config: EtcdConfig,
+}
+
+struct Member {
+    address: String,
+    /// Made when it is first needed: a login takes the server's time.
+    client: OnceCell<Client>,
+}
+
+/// What may be done with a request whose fate is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Repeat {
+    /// It changes nothing, or the same once as twice: it is sent to another member.
+    Freely,
+    /// Nothing.
+    Never,
+}
+
+impl Connection {
+    pub(crate) fn new(config: EtcdConfig) -> Self {
+        let member = |address: &String| Member { address: address.clone(), client: OnceCell::new() };
+        Self { members: config.members.iter().map(member).collect(), present: AtomicUsize::new(0), config }
+    }
+
+    /// Sends a request, and waits for the answer until the response deadline. When a member cannot have taken it, or the
+    /// request may be repeated, it goes to the next one.
+    ///
+    /// Connecting to a member for the first time has the connect deadline on top. Dropped, the request may be carried
+    /// out or not.
+    pub(crate) async fn send<F, T>(
+        &self,
+        repeat: Repeat,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        self.send_within(self.config.settings.response_deadline, repeat, request).await
+    }
+
+    pub(crate) async fn send_within<F, T>(
+        &self,
+        deadline: Duration,
+        repeat: Repeat,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let deadline = Instant::now() + deadline;
+        let mut tries = 0;
+        loop {
+            let place = self.present.load(Ordering::Relaxed);
+            let error = match self.ask(place, deadline, &request).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            if !error.speaks_for_one_member() {
+                return Err(error);
+            }
+            self.leave(place);
+            tries += 1;
+            let may_repeat = repeat == Repeat::Freely || error.effect() == Effect::NotApplied;
+            if !may_repeat || !self.wait(tries, deadline).await {
+                return Err(error);
+            }
+        }
+    }
+
+    async fn ask<F, T>(
+        &self,
+        place: usize,
+        deadline: Instant,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let client = self.client(place).await?;
+        match timeout_at(deadline, request(client.clone())).await {
+            Err(_) => Err(EtcdError::NoAnswerInTime),
+            Ok(Err(error)) => match classify(error) {
+                // A change of users or roles makes all tokens old, which the driver does not know.
+                EtcdError::Unauthenticated(_) => self.ask_anew(client, deadline, request).await,
+                error => Err(error),
+            },
+            Ok(Ok(answer)) => Ok(answer),
+        }
+    }
+
+    /// Once more, after another login. Who is not authenticated has changed nothing.
+    async fn ask_anew<F, T>(
+        &self,
+        client: &Client,
+        deadline: Instant,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, EtcdError>
+    where
+        F: Future<Output = Result<T, etcd_client::Error>>,
+    {
+        let connect_deadline = self.config.settings.connect_deadline;
+        match timeout(connect_deadline, client.refresh_token()).await {
+            Err(_) => return Err(EtcdError::NoConnectionInTime),
+            Ok(login) => login.map_err(classify_connect)?,
+        }
+        match timeout_at(deadline.max(Instant::now() + connect_deadline), request(client.clone())).await {
+            Err(_) => Err(EtcdError::NoAnswerInTime),
+            Ok(answer) => answer.map_err(classify),
+        }
+    }
+
+    async fn client(&self, place: usize) -> Result<&Client, EtcdError> {
+        let member = place.checked_rem(self.members.len()).and_then(|at| self.members.get(at));
+        let member = member.ok_or(EtcdError::Answer("there are no members"))?;
+        let connect = || async {
+            let connect = Client::connect([&member.address], Some(self.config.options()));
+            match timeout(self.config.settings.connect_deadline, connect).await {
+                Err(_) => Err(EtcdError::NoConnectionInTime),
+                Ok(client) => client.map_err(classify_connect),
+            }
+        };
+        member.client.get_or_try_init(connect).await
+    }
+
+    /// The next member is the present one, unless others have gone on already.
+    fn leave(&self, place: usize) {
+        let next = place.wrapping_add(1);
+        // Whether it was changed by this call does not matter.
+        let _ = self.present.compare_exchange(place, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// Waits after each round of all members. False if the deadline has passed.
+    async fn wait(&self, tries: usize, deadline: Instant) -> bool {
+        if tries.is_multiple_of(self.members.len().max(1)) {
+            let pause = Duration::from_millis(rand::random_range(PAUSE_MILLIS));
+            sleep(pause.min(deadline.saturating_duration_since(Instant::now()))).await;
+        }
+        Instant::now() < deadline
+    }
+}
+
+/// Whether the driver takes certificates and key. Asks nobody.
+pub(crate) async fn check(config: &EtcdConfig) -> Result<(), etcd_client::Error> {
+    let nobody = config.clone().without_login();
+    Client::connect(&config.members, Some(nobody.options())).await.map(drop)
+}
+
+/// What the driver says of a connection it could not make: nothing was asked yet.
+fn classify_connect(error: etcd_client::Error) -> EtcdError {
+    match classify(error) {
+        EtcdError::Lost(cause) | EtcdError::Unavailable(cause) | EtcdError::TimedOut(cause) => {
+            EtcdError::Connect(cause)
+        }
+        EtcdError::NoAnswerInTime => EtcdError::NoConnectionInTime,
+        other => other,
+    }
+}
+
+/// Addresses; no login.
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses = self.members.iter().map(|member| &member.address);
+        f.debug_list().entries(addresses).finish()
+    }
+}

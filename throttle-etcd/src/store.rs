@@ -1,0 +1,240 @@
+//! [`EtcdStore`]: values that can be replaced on condition, on etcd.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client, DeleteOptions, GetOptions, KvClient, Txn, TxnResponse};
+use futures_util::future::{join, join_all, try_join_all};
+use throttle_core::{CasOutcome, CasStore, Clock, Exchange, Results, Timestamp, Versioned};
+
+use crate::EtcdError;
+use crate::config::{EtcdConfig, Settings};
+use crate::connection::{Connection, Repeat};
+use crate::lanes::Contended;
+use crate::leases::{Lease, Leases};
+use crate::txn;
+
+/// How many keys one step of a removal takes.
+const REMOVE_STEP: i64 = 1_000;
+
+/// The most bytes in one answer: a full transaction of the largest values there are.
+const MAX_ANSWER: usize = 256 << 20;
+
+/// Single values on etcd: what [`EtcdBackend`](crate::EtcdBackend) stands on.
+///
+/// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, as far as the
+/// server takes it: all or none while no key has been in conflict of late, else each as a transaction of its own in it.
+/// Time is that of the client's clock.
+#[derive(Debug)]
+pub struct EtcdStore {
+    connection: Connection,
+    leases: Leases,
+    contended: Contended,
+    prefix: String,
+    max_txn_ops: usize,
+    clock: Arc<dyn Clock>,
+}
+
+/// What tells one value of a key from every other: the revision of the cluster at which it was put. With it comes the
+/// lease that the value has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Revision {
+    pub(crate) revision: i64,
+    pub(crate) lease: i64,
+}
+
+impl EtcdStore {
+    pub(crate) fn new(config: EtcdConfig) -> Self {
+        let Settings { prefix, max_txn_ops, clock, .. } = config.settings.clone();
+        Self {
+            connection: Connection::new(config),
+            leases: Leases::new(),
+            contended: Contended::new(),
+            prefix,
+            max_txn_ops,
+            clock,
+        }
+    }
+
+    pub(crate) const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(crate) const fn contended(&self) -> &Contended {
+        &self.contended
+    }
+
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    /// Waits for the first answer of any member.
+    pub(crate) async fn connect(&self, deadline: Duration) -> Result<(), EtcdError> {
+        let key = format!("{}:ping", self.prefix);
+        let request = |client| {
+            let key = key.clone();
+            async move { kv(&client).get(key, None).await }
+        };
+        self.connection.send_within(deadline, Repeat::Freely, request).await.map(drop)
+    }
+
+    /// Exchanges that fit into one transaction.
+    async fn exchange(&self, all: &[Exchange<'_, Revision>]) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
+        match self.try_exchange(all).await {
+            // Nothing was stored, and the lease is forgotten: once more with another.
+            Err(EtcdError::LeaseGone(_)) => self.try_exchange(all).await,
+            outcomes => outcomes,
+        }
+    }
+
+    async fn try_exchange(
+        &self,
+        all: &[Exchange<'_, Revision>],
+    ) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
+        let choose = |exchange: &Exchange<'_, Revision>| {
+            self.leases.choose(exchange.ttl, exchange.expected.map(|version| version.lease))
+        };
+        let leases: Vec<Lease> = all.iter().map(choose).collect();
+        try_join_all(leases.iter().map(|lease| self.leases.get(lease, &self.connection))).await?;
+        let leased: Vec<_> =
+            all.iter().zip(&leases).map(|(exchange, lease)| (exchange, lease.id())).collect();
+        let ahead = join_all(leases.iter().map(|lease| self.leases.get_ahead(lease, &self.connection)));
+        let (outcomes, _) = join(self.commit(&leased), ahead).await;
+        if let Err(EtcdError::LeaseGone(_)) = outcomes {
+            leases.iter().for_each(|lease| self.leases.forget(lease.id()));
+        }
+        outcomes
+    }
+
+    async fn commit(&self, leased: &[txn::Leased<'_>]) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
+        if let [one] = leased {
+            let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
+            return Ok(vec![txn::outcome(&response, one.1)?]);
+        }
+        // A key in conflict holds up those that go with it, once: for a while after that, each is by itself.
+        if self.contended.is_calm() {
+            let response = self.transact(Repeat::Never, || txn::all_exchanges(leased)).await?;
+            if let Some(outcomes) = txn::all_outcomes(&response, leased)? {
+                return Ok(outcomes);
+            }
+            self.contended.note_failure();
+        }
+        let response = self.transact(Repeat::Never, || txn::exchanges(leased)).await?;
+        txn::outcomes(&response, leased)
+    }
+
+    async fn transact(&self, repeat: Repeat, txn: impl Fn() -> Txn) -> Result<TxnResponse, EtcdError> {
+        let request = |client| {
+            let txn = txn();
+            async move { kv(&client).txn(txn).await }
+        };
+        self.connection.send(repeat, request).await
+    }
+
+    async fn read(&self, keys: &[&str]) -> Result<Vec<Option<Versioned<Revision>>>, EtcdError> {
+        let response = self.transact(Repeat::Freely, || txn::reads(keys)).await?;
+        txn::values(&response, keys.len())
+    }
+
+    /// The first keys with this prefix, at most a step of them.
+    async fn keys(&self, prefix: &str) -> Result<Vec<Vec<u8>>, EtcdError> {
+        let request = |client| async move {
+            let options = GetOptions::new().with_prefix().with_keys_only().with_limit(REMOVE_STEP);
+            kv(&client).get(prefix, Some(options)).await
+        };
+        let mut page = self.connection.send(Repeat::Freely, request).await?;
+        Ok(page.take_kvs().into_iter().map(|pair| pair.into_key_value().0).collect())
+    }
+
+    /// Removes the keys from `first` to `last`; how many there were. Repeated after a lost answer, it would count wrong.
+    async fn remove_range(&self, first: &[u8], last: &[u8]) -> Result<u64, EtcdError> {
+        let end = [last, &[0]].concat();
+        let request = |client| {
+            let end = end.clone();
+            async move { kv(&client).delete(first, Some(DeleteOptions::new().with_range(end))).await }
+        };
+        let response = self.connection.send(Repeat::Never, request).await?;
+        Ok(u64::try_from(response.deleted()).unwrap_or(0))
+    }
+}
+
+fn kv(client: &Client) -> KvClient {
+    client.kv_client().max_decoding_message_size(MAX_ANSWER)
+}
+
+impl CasStore for EtcdStore {
+    type BaseError = EtcdError;
+    type Version = Revision;
+
+    fn name(&self) -> &'static str {
+        "etcd"
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Versioned<Revision>>, EtcdError> {
+        let request = |client| async move { kv(&client).get(key, None).await };
+        self.connection.send(Repeat::Freely, request).await.map(txn::value)
+    }
+
+    async fn get_many(&self, keys: &[&str]) -> Results<Option<Versioned<Revision>>, EtcdError> {
+        let mut values = Vec::with_capacity(keys.len());
+        for chunk in keys.chunks(self.max_txn_ops) {
+            values.extend(for_each(self.read(chunk).await, chunk.len()));
+        }
+        values
+    }
+
+    async fn compare_exchange(
+        &self,
+        exchange: &Exchange<'_, Revision>,
+    ) -> Result<CasOutcome<Revision>, EtcdError> {
+        let outcome = self.compare_exchange_many(std::slice::from_ref(exchange)).await.pop();
+        outcome.unwrap_or(Err(EtcdError::Answer("there is no answer to an exchange")))
+    }
+
+    async fn compare_exchange_many(
+        &self,
+        exchanges: &[Exchange<'_, Revision>],
+    ) -> Results<CasOutcome<Revision>, EtcdError> {
+        let mut outcomes = Vec::with_capacity(exchanges.len());
+        // The server counts the transaction around them as one operation.
+        let most = self.max_txn_ops.saturating_sub(1);
+        for chunk in txn::chunks(exchanges, most, |exchange| exchange.key.len() * 3 + exchange.value.len()) {
+            outcomes.extend(for_each(self.exchange(chunk).await, chunk.len()));
+        }
+        // A key that is gone has expired: nobody else changes it.
+        let conflicts = exchanges.iter().zip(&outcomes);
+        let conflicts = conflicts.filter(|(_, outcome)| matches!(outcome, Ok(CasOutcome::Conflict(Some(_)))));
+        self.contended.note(conflicts.map(|(exchange, _)| exchange.key));
+        outcomes
+    }
+
+    async fn remove(&self, key: &str) -> Result<bool, EtcdError> {
+        self.remove_range(key.as_bytes(), key.as_bytes()).await.map(|removed| removed > 0)
+    }
+
+    async fn remove_prefix(&self, prefix: &str) -> Result<u64, EtcdError> {
+        let mut removed = 0;
+        loop {
+            let keys = self.keys(prefix).await?;
+            let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Ok(removed) };
+            removed += self.remove_range(first, last).await?;
+        }
+    }
+
+    async fn ping(&self) -> Result<(), EtcdError> {
+        let key = format!("{}:ping", self.prefix);
+        self.get(&key).await.map(drop)
+    }
+}
+
+/// What came of several at once, for each of them.
+fn for_each<T>(all: Result<Vec<T>, EtcdError>, count: usize) -> Results<T, EtcdError> {
+    match all {
+        Ok(all) => all.into_iter().map(Ok).collect(),
+        Err(error) => std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
+    }
+}

@@ -1,0 +1,188 @@
+//! [`Connection`]: statements in the simple protocol, each on a connection of the pool, each with a deadline.
+//!
+//! The simple protocol is one message there and one back, with no prepared statement, so that a pooler may give each
+//! statement to another server process.
+
+mod spare;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use sqlx::pool::PoolConnection;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::PostgresError;
+use crate::config::{PostgresConfig, Settings};
+use crate::error::{classify, classify_connect};
+
+use self::spare::Spare;
+
+/// How often a statement is sent that others made the server roll back.
+const TRIES: usize = 5;
+
+/// A connection that was idle for longer is asked whether it is alive before it is used.
+const SURELY_ALIVE: Duration = Duration::from_secs(1);
+
+/// What makes a transaction see what others have done meanwhile, whatever the defaults of the server are.
+const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
+/// The pool, and what was learned about the server.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection {
+    pool: PgPool,
+    spare: Arc<Spare>,
+    acquire_deadline: Duration,
+    response_deadline: Duration,
+    /// Whether the defaults of the server are stricter than read committed.
+    is_strict: Arc<AtomicBool>,
+    /// How many connections are in use by us.
+    leased: Arc<AtomicUsize>,
+    /// Whether others use the pool too.
+    is_shared: bool,
+}
+
+impl Connection {
+    pub(crate) fn open(config: &PostgresConfig) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(config.max_connections)
+            .acquire_timeout(config.settings.acquire_deadline)
+            .test_before_acquire(false)
+            .before_acquire(|connection, seen| {
+                Box::pin(async move {
+                    if seen.idle_for > SURELY_ALIVE {
+                        connection.ping().await?;
+                    }
+                    Ok(true)
+                })
+            })
+            .connect_lazy_with(config.options.clone());
+        Self { is_shared: false, ..Self::over(pool, &config.settings) }
+    }
+
+    pub(crate) fn over(pool: PgPool, settings: &Settings) -> Self {
+        Self {
+            pool,
+            spare: Arc::default(),
+            acquire_deadline: settings.acquire_deadline,
+            response_deadline: settings.response_deadline,
+            is_strict: Arc::default(),
+            leased: Arc::default(),
+            is_shared: true,
+        }
+    }
+
+    /// The rows of one statement. It is sent again if it was rolled back because of others.
+    pub(crate) async fn rows(&self, statement: &str) -> Result<Vec<PgRow>, PostgresError> {
+        let mut tries = 1;
+        loop {
+            match self.try_rows(statement).await {
+                Err(error) if error.is_conflict() && tries < TRIES => {
+                    self.is_strict.store(true, Ordering::Relaxed);
+                    tries += 1;
+                }
+                rows => return rows,
+            }
+        }
+    }
+
+    async fn try_rows(&self, statement: &str) -> Result<Vec<PgRow>, PostgresError> {
+        let statement = match self.is_strict.load(Ordering::Relaxed) {
+            true => format!("{READ_COMMITTED}{statement}"),
+            false => statement.to_owned(),
+        };
+        let mut lease = self.lease().await?;
+        lease.ask(statement, self.response_deadline).await
+    }
+
+    /// A connection, within the acquire deadline.
+    pub(crate) async fn lease(&self) -> Result<Lease, PostgresError> {
+        if let Some(connection) = self.spare.take()
+            && !self.pool.is_closed()
+        {
+            return Ok(Lease::new(connection, self));
+        }
+        let deadline = Instant::now() + self.acquire_deadline;
+        let mut acquire = pin!(self.pool.acquire());
+        let early = timeout(self.acquire_deadline / 4, &mut acquire).await;
+        let acquired = match early {
+            Ok(acquired) => acquired,
+            Err(_) => {
+                self.probe(deadline).await?;
+                timeout_at(deadline, acquire).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
+            }
+        };
+        acquired.map(|connection| Lease::new(connection, self)).map_err(classify_connect)
+    }
+
+    /// The pool keeps trying while the server refuses, and then only says that time is up. Unless all connections are in
+    /// use, this finds out what is wrong.
+    async fn probe(&self, deadline: Instant) -> Result<(), PostgresError> {
+        let most = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX);
+        let used = match self.is_shared {
+            true => usize::try_from(self.pool.size()).unwrap_or(usize::MAX),
+            false => self.leased.load(Ordering::Relaxed),
+        };
+        if used >= most {
+            return Ok(());
+        }
+        let options: Arc<PgConnectOptions> = self.pool.connect_options();
+        match timeout_at(deadline, options.connect()).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(classify_connect(error)),
+            Err(late) => Err(classify_connect(sqlx::Error::Io(late.into()))),
+        }
+    }
+}
+
+/// A connection that goes back if its last answer was whole, and is closed otherwise: nobody else is to wait
+/// for an answer that may never come.
+pub(crate) struct Lease {
+    connection: Option<PoolConnection<Postgres>>,
+    is_whole: bool,
+    owner: Connection,
+}
+
+impl Lease {
+    fn new(connection: PoolConnection<Postgres>, owner: &Connection) -> Self {
+        owner.leased.fetch_add(1, Ordering::Relaxed);
+        Self { connection: Some(connection), is_whole: true, owner: owner.clone() }
+    }
+
+    /// The rows of all statements in the text.
+    pub(crate) async fn ask(
+        &mut self,
+        statements: String,
+        deadline: Duration,
+    ) -> Result<Vec<PgRow>, PostgresError> {
+        let Some(connection) = self.connection.as_mut() else {
+            return Err(PostgresError::answer("the connection is gone"));
+        };
+        self.is_whole = false;
+        let query = sqlx::raw_sql(AssertSqlSafe(statements)).fetch_all(&mut **connection);
+        let Ok(answer) = timeout(deadline, query).await else { return Err(PostgresError::NoAnswerInTime) };
+        self.is_whole = matches!(answer, Ok(_) | Err(sqlx::Error::Database(_)));
+        answer.map_err(classify)
+    }
+}
+
+impl Lease {
+    /// Closes the connection.
+    pub(crate) fn discard(mut self) {
+        self.is_whole = false;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.owner.leased.fetch_sub(1, Ordering::Relaxed);
+        match self.connection.take() {
+            Some(connection) if self.is_whole => self.owner.spare.keep(connection, &self.owner.pool),
+            Some(connection) => drop(connection.detach()),
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The suite of all backends, on each way to reach a server.
+
+mod common;
+
+use std::process::ExitCode;
+
+use throttle_core::{GroupCommit, StoreBackend};
+use throttle_postgres::PostgresBackend;
+use throttle_testkit::Conformance;
+
+use common::{POOLER, SERVER};
+
+fn main() -> ExitCode {
+    suite("postgres", SERVER, |backend| backend)
+        .and(suite("postgres-serializable", SERVER, |backend| backend))
+        .and(suite("postgres-grouped", SERVER, GroupCommit::new))
+        .and(suite("pgbouncer", POOLER, |backend| backend))
+        .run()
+}
+
+fn suite<B: StoreBackend>(
+    name: &'static str,
+    variable: &'static str,
+    wrap: fn(PostgresBackend) -> B,
+) -> Conformance<B> {
+    Conformance::of(name, move || async move { Ok(wrap(common::backend(variable, name).await?)) })
+        .requires(variable)
+        .counts(move |_, policy| async move { common::count_keys(variable, name, &policy).await })
+        .times_to_live(move |_, policy, key| async move {
+            common::time_to_live(variable, name, &policy, &key).await
+        })
+}
