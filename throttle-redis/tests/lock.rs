@@ -27,7 +27,7 @@ async fn keys(server: &Own) -> Vec<String> {
 
 #[tokio::test]
 async fn a_lock_is_a_key_that_expires_and_leaves_nothing_but_a_counter_of_its_slot() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let owner = Owner::from_u128(0xabc);
     let fence = take(&backend, owner).await;
@@ -44,7 +44,7 @@ async fn a_lock_is_a_key_that_expires_and_leaves_nothing_but_a_counter_of_its_sl
 
 #[tokio::test]
 async fn numbers_grow_when_the_counter_is_lost_or_ahead_and_the_script_forgotten() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let owner = Owner::random();
     let first = take(&backend, owner).await;
@@ -61,7 +61,7 @@ async fn numbers_grow_when_the_counter_is_lost_or_ahead_and_the_script_forgotten
 
 #[tokio::test]
 async fn what_is_no_lock_is_left_alone() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let owner = Owner::random();
     take(&backend, owner).await;
@@ -80,7 +80,7 @@ async fn what_is_no_lock_is_left_alone() {
 
 #[tokio::test]
 async fn a_full_server_gives_no_lock_and_takes_one_back() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let (owner, other) = (Owner::random(), Owner::random());
     take(&backend, owner).await;
@@ -95,7 +95,7 @@ async fn a_full_server_gives_no_lock_and_takes_one_back() {
 
 #[tokio::test]
 async fn o_87_a_holder_cut_off_from_its_server_knows_in_time_and_the_next_one_has_the_higher_number() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let backend = server.backend().await;
     let ttl = Duration::from_millis(600);
     let lock = Lock::new(backend, NAME).with_terms(LockTerms::default().ttl(ttl).unwrap());
