@@ -103,12 +103,12 @@ async fn redis(url: &str) -> Result<AnyLockStore, ConnectError> {
 }
 
 #[cfg(feature = "postgres")]
-async fn postgres(url: &str) -> Result<AnyStore, ConnectError> {
+async fn postgres(url: &str) -> Result<AnyLockStore, ConnectError> {
     use throttle_core::GroupCommit;
     use throttle_postgres::{PostgresBackend, PostgresConfig};
 
     let backend = PostgresBackend::connect(PostgresConfig::new(url)?).await?;
-    Ok(AnyStore::from(GroupCommit::new(backend)))
+    Ok(AnyLockStore::from(GroupCommit::new(backend)))
 }
 
 fn unknown(scheme: &str) -> SetupError {

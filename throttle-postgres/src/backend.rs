@@ -9,7 +9,7 @@ use crate::PostgresError;
 use crate::config::{PostgresConfig, Settings};
 use crate::connection::Connection;
 use crate::schema::{self, unsupported};
-use crate::script::Batch;
+use crate::script::{Batch, Hexadecimal};
 use crate::sweep::{self, Sweeper};
 
 pub(crate) const NAME: &str = "postgres";
@@ -45,8 +45,8 @@ const OLDEST: u32 = 14;
 /// ```
 #[derive(Debug, Clone)]
 pub struct PostgresBackend {
-    connection: Connection,
-    settings: Arc<Settings>,
+    pub(crate) connection: Connection,
+    pub(crate) settings: Arc<Settings>,
     _sweeper: Arc<Sweeper>,
 }
 
@@ -87,7 +87,7 @@ impl PostgresBackend {
         schema::sql(&config.settings)
     }
 
-    /// Removes what has expired by now, which the sweep does by itself; how many keys that were.
+    /// Removes what has expired by now, which the sweep does by itself; how many keys and locks that were.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl PostgresBackend {
 
     async fn decide_batch(&self, actions: &[Action<'_>]) -> Results<Outcome, PostgresError> {
         let batch = Batch::new(actions);
-        let statement = batch.statement(&self.settings.prefix(), self.settings.response_deadline);
+        let statement = batch.statement(&self.settings.prefix(), self.settings.patience());
         match self.connection.rows(&statement).await {
             Ok(rows) => batch.outcomes(&rows),
             Err(error) => actions.iter().map(|_| Err(error.clone())).collect(),
@@ -161,7 +161,8 @@ impl StoreBackend for PostgresBackend {
 
     async fn reset(&self, policy: &PolicyName, key: &str) -> Result<bool, PostgresError> {
         let table = self.settings.prefix();
-        let key = hexadecimal(stored_key(key).as_bytes());
+        let key = stored_key(key);
+        let key = Hexadecimal(key.as_bytes());
         let statement = format!(
             "WITH gone AS (DELETE FROM {table} WHERE policy = '{policy}' AND key = decode('{key}', 'hex') \
              RETURNING expires_at) SELECT count(*) FROM gone WHERE expires_at > {CLOCK}"
@@ -192,8 +193,4 @@ fn count(rows: &[sqlx::postgres::PgRow]) -> Result<u64, PostgresError> {
     let count = rows.first().and_then(|row| row.try_get::<i64, _>(0).ok());
     let count = count.and_then(|count| u64::try_from(count).ok());
     count.ok_or_else(|| PostgresError::answer("there is no count"))
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -8,6 +8,9 @@ use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 use throttle_core::SetupError;
 
+/// How the names end of tables, indexes and sequences that belong to a table.
+const BELONGINGS: [&str; 4] = ["_schema", "_locks", "_fences", "_pkey"];
+
 /// Where PostgreSQL is, where the states are in it, and how long to wait.
 ///
 /// The URL is `postgres://user:password@host[:5432]/database`, or a host that is the percent-encoded folder of a socket.
@@ -76,9 +79,13 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] as for [`schema`](Self::schema).
+    /// [`SetupError::Setting`] as for [`schema`](Self::schema), and if it is the name of what belongs to another table, such
+    /// as `throttle_locks`.
     pub fn table(mut self, table: &str) -> Result<Self, SetupError> {
         self.settings.table = identifier("table", table)?;
+        if BELONGINGS.iter().any(|belonging| table.ends_with(belonging)) {
+            return Err(setting("table", &format!("it may not end in {}", BELONGINGS.join(", "))));
+        }
         Ok(self)
     }
 
@@ -176,6 +183,11 @@ impl Settings {
     pub(crate) fn prefix(&self) -> String {
         format!("\"{}\".{}", self.schema, self.table)
     }
+
+    /// How long a statement waits for rows that others hold, in milliseconds.
+    pub(crate) fn patience(&self) -> u128 {
+        self.response_deadline.as_millis().clamp(1, 1 << 30)
+    }
 }
 
 fn identifier(name: &'static str, text: &str) -> Result<String, SetupError> {
@@ -255,6 +267,9 @@ mod tests {
             config().table(name).unwrap_err();
         }
         assert_eq!(config().schema("user").unwrap().table("t_1").unwrap().settings.prefix(), "\"user\".t_1");
+        for taken in ["throttle_schema", "throttle_locks", "throttle_locks_pkey", "a_fences"] {
+            config().table(taken).unwrap_err();
+        }
         config().max_connections(0).unwrap_err();
         config().acquire_deadline(Duration::ZERO).unwrap_err();
         config().response_deadline(Duration::ZERO).unwrap_err();

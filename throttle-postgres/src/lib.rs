@@ -4,6 +4,7 @@ mod backend;
 mod config;
 mod connection;
 mod error;
+mod lock;
 mod schema;
 mod script;
 mod sweep;

@@ -27,6 +27,8 @@ const MIGRATIONS: [Migration; 1] = [Migration {
         include_str!("sql/any_rules.sql"),
         include_str!("sql/decide_many.sql"),
         include_str!("sql/decide.sql"),
+        include_str!("sql/lock_table.sql"),
+        include_str!("sql/lock.sql"),
         include_str!("sql/sweep.sql"),
     ],
 }];

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::fmt::{self, Display, Write};
 use std::num::NonZeroU64;
-use std::time::Duration;
 
 use smallvec::SmallVec;
 use sqlx::Row;
@@ -37,9 +36,8 @@ impl<'b> Batch<'b> {
         Self { actions, order }
     }
 
-    /// The statement that decides it, with waits for rows of others of at most `patience`.
-    pub(crate) fn statement(&self, prefix: &str, patience: Duration) -> String {
-        let patience = patience.as_millis().clamp(1, 1 << 30);
+    /// The statement that decides it, with waits for rows of others of at most `patience`, in milliseconds.
+    pub(crate) fn statement(&self, prefix: &str, patience: u128) -> String {
         if let [action] = self.actions
             && let Some(bucket) = one_request_of_a_bucket(action)
         {
@@ -188,7 +186,8 @@ fn one_request_of_a_bucket<'b>(action: &Action<'b>) -> Option<&'b Bucket> {
     }
 }
 
-struct Hexadecimal<'b>(&'b [u8]);
+/// Bytes as the server takes them.
+pub(crate) struct Hexadecimal<'b>(pub(crate) &'b [u8]);
 
 impl Display for Hexadecimal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -340,11 +339,8 @@ mod tests {
 
     #[test]
     fn the_short_way_is_for_one_request_of_one_bucket() {
-        let patience = Duration::from_millis(500);
         let is_short = |actions: &[Action<'_>]| {
-            Batch::new(actions)
-                .statement("s.t", patience)
-                .starts_with("SELECT 1,s.t_decide_1('p',E'\\\\x6b',")
+            Batch::new(actions).statement("s.t", 500).starts_with("SELECT 1,s.t_decide_1('p',E'\\\\x6b',")
         };
         let (bucket, window) = (policy("gcra 10/s"), policy("fixed_window 10/s"));
         let one = Action::consume(&bucket, "k");
@@ -374,7 +370,7 @@ mod tests {
             Action::consume(&window, "d"),
             one("e"),
         ];
-        let statement = Batch::new(&actions).statement("s.t", Duration::from_millis(500));
+        let statement = Batch::new(&actions).statement("s.t", 500);
         let keys = "'{p,p,p,p,p}','{\"61\",\"62\",\"63\",\"64\",\"65\"}','{0,1,2,1,2}','{0,1,3,4,5}',";
         assert!(statement.contains(keys), "{statement}");
     }

@@ -4,7 +4,7 @@ mod common;
 
 use std::process::ExitCode;
 
-use throttle_core::{GroupCommit, StoreBackend};
+use throttle_core::{GroupCommit, LockBackend};
 use throttle_postgres::PostgresBackend;
 use throttle_testkit::Conformance;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
         .run()
 }
 
-fn suite<B: StoreBackend>(
+fn suite<B: LockBackend>(
     name: &'static str,
     variable: &'static str,
     wrap: fn(PostgresBackend) -> B,
@@ -29,4 +29,6 @@ fn suite<B: StoreBackend>(
         .times_to_live(move |_, policy, key| async move {
             common::time_to_live(variable, name, &policy, &key).await
         })
+        .with_locks()
+        .across_processes()
 }

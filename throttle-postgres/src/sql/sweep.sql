@@ -1,4 +1,4 @@
--- Removes expired rows from some pages of the table, and says how many pages there are; nothing if another sweeps now.
+-- Removes expired rows from some pages of both tables, and says how many pages there are; nothing if another sweeps now.
 --
 -- It waits for nobody: rows that are locked, and so in use, are left. No index says when rows expire, because each update
 -- would have to keep it up to date; the pages are walked instead.
@@ -13,6 +13,7 @@ DECLARE
     clock CONSTANT bigint := extract(epoch FROM clock_timestamp()) * 1000000;
     first CONSTANT tid := format('(%s,0)', first_page);
     beyond CONSTANT tid := format('(%s,0)', first_page + pages);
+    locks bigint;
 BEGIN
     IF NOT pg_try_advisory_xact_lock('public.throttle'::regclass::oid::integer, 1416130632) THEN
         RETURN;
@@ -23,5 +24,13 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ));
     GET DIAGNOSTICS removed = ROW_COUNT;
-    all_pages := pg_relation_size('public.throttle'::regclass) / current_setting('block_size')::bigint;
+    DELETE FROM public.throttle_locks WHERE ctid = ANY (ARRAY(
+        SELECT l.ctid FROM public.throttle_locks AS l
+        WHERE l.ctid >= first AND l.ctid < beyond AND l.expires_at < clock
+        FOR UPDATE SKIP LOCKED
+    ));
+    GET DIAGNOSTICS locks = ROW_COUNT;
+    removed := removed + locks;
+    all_pages := greatest(pg_relation_size('public.throttle'::regclass), pg_relation_size('public.throttle_locks'::regclass))
+        / current_setting('block_size')::bigint;
 END $$;

@@ -59,9 +59,13 @@ pub(crate) fn config(url: &str) -> PostgresConfig {
         .unwrap()
 }
 
-/// A backend whose rows are those of one test.
+/// A backend whose rows are those of one test; of its parent, in a process that the suite has started.
 pub(crate) async fn backend(variable: &str, test: &str) -> Result<PostgresBackend, AnyError> {
-    Ok(PostgresBackend::connect(config(&database(variable, test).await?)).await?)
+    let url = match std::env::var_os("THROTTLE_TESTKIT_PARENT") {
+        Some(_) => url_of(variable, test)?,
+        None => database(variable, test).await?,
+    };
+    Ok(PostgresBackend::connect(config(&url)).await?)
 }
 
 /// Asks the server itself.

@@ -56,6 +56,10 @@ impl Own {
     /// Ends the server as an administrator would who does not wait, and starts it again.
     pub(crate) async fn restart(&mut self) {
         self.stop("INT");
+        self.start_again().await;
+    }
+
+    pub(crate) async fn start_again(&mut self) {
         self.child = spawn(self.port, &self.dir, &self.settings);
         self.answers().await;
     }
@@ -68,7 +72,8 @@ impl Own {
         assert!(Command::new("kill").arg(format!("-{signal}")).args(all).status().unwrap().success());
     }
 
-    fn stop(&mut self, signal: &str) {
+    /// Ends the server: `INT` rolls back what is open, `QUIT` is a crash.
+    pub(crate) fn stop(&mut self, signal: &str) {
         let kill = Command::new("kill").arg(format!("-{signal}")).arg(self.child.id().to_string()).status();
         assert!(kill.unwrap().success());
         self.child.wait().unwrap();
@@ -77,7 +82,9 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        self.stop("INT");
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            self.stop("INT");
+        }
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
