@@ -191,15 +191,18 @@ impl<S: Store> RateLimiter<S> {
     /// The most frequent case by itself.
     #[inline(always)]
     fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
-        if let Some(options) = self.attended() {
-            return self.attend_now(options, action);
+        if self.attended().is_some() {
+            return None;
         }
         let take = Take::new(*action)?;
         Some(take.explain(self.inner.store.decide_now(&take)?))
     }
 
     async fn decide(&self, call: Call, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
-        if self.attended().is_some() {
+        if let Some(options) = self.attended() {
+            if let Some(decision) = self.attend_now(options, call, action) {
+                return Ok(decision);
+            }
             return Ok(self.attend(call, action).await?.decision);
         }
         if action.is_hopeless() {

@@ -79,10 +79,10 @@ impl<S: Store> RateLimiter<S> {
         })
     }
 
-    /// A check, if it can be answered at once: by a list, or by a store that cannot fail. Else nothing happened.
+    /// The same, if it can be answered at once: by a list, or by a store that cannot fail. Else nothing happened.
     #[inline(never)]
-    pub(super) fn attend_now(&self, options: &Options, action: &Action<'_>) -> Option<Decision> {
-        let mut course = Course::begin(self, Call::Check, action.key(), action.cost());
+    pub(super) fn attend_now(&self, options: &Options, call: Call, action: &Action<'_>) -> Option<Decision> {
+        let mut course = Course::begin(self, call, action.key(), action.cost());
         let answer = match options.listed(action, || self.moment()) {
             Some(listed) => Answer::plain(Ok(listed)),
             None => self.ask_now(options, action)?,
