@@ -1,7 +1,7 @@
 //! A server that is paused, stopped, killed and back again, under each failure policy: answered in time, and served by the
 //! store again without a restart of the client.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
