@@ -241,7 +241,7 @@ impl Table {
         }
     }
 
-    /// Removes expired states from the next few places, and gives back memory at the end of a round.
+    /// Removes expired states from the next few places, and gives back memory if few are left.
     #[cold]
     pub(crate) fn sweep(&mut self, now: Timestamp) {
         self.calls = 0;
@@ -256,9 +256,10 @@ impl Table {
             }
         }
         self.cursor = if end < places { end } else { 0 };
-        if self.cursor == 0 && places > MIN_PLACES && self.entries.len() < places / SPARSE {
+        if places > MIN_PLACES && self.entries.len() < places / SPARSE {
             let room = 2 * self.entries.len();
             self.entries.shrink_to(room, |entry| self.population.hasher.hash(&entry.policy, &entry.key));
+            self.cursor = 0;
         }
     }
 
