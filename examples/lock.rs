@@ -2,6 +2,8 @@
 //!
 //! `cargo run --example lock -- [URL]`, such as `redis://127.0.0.1` with the feature `redis`.
 
+#![expect(clippy::print_stdout, reason = "a program for people")]
+
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +58,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("lost: {}", asleep.lost().await);
     let next = run.waiting(Duration::from_secs(1)).acquire().await?;
     ledger.write(next.fence(), "the next holder")?;
-    println!("refused: {}", ledger.write(asleep.fence(), "too late").expect_err("its number is lower"));
+    let refused = ledger.write(asleep.fence(), "too late");
+    println!("refused: {refused:?}");
+    assert_eq!(refused, Err("a later holder was here"));
     assert_eq!(ledger.entries, ["the next holder"]);
     println!("released: {:?}, {:?}", asleep.release().await?, next.release().await?);
     Ok(())

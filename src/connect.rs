@@ -71,10 +71,10 @@ pub async fn connect_with_locks(url: &str) -> Result<AnyLockStore, ConnectError>
 }
 
 #[cfg(feature = "etcd")]
-async fn etcd(url: &str) -> Result<AnyStore, ConnectError> {
+async fn etcd(url: &str) -> Result<AnyLockStore, ConnectError> {
     use throttle_etcd::{EtcdBackend, EtcdConfig};
 
-    Ok(AnyStore::from(EtcdBackend::connect(EtcdConfig::new(url)?).await?))
+    Ok(AnyLockStore::from(EtcdBackend::connect(EtcdConfig::new(url)?).await?))
 }
 
 #[cfg(feature = "memory")]

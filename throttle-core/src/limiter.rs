@@ -35,7 +35,6 @@ use crate::{
 /// for.
 pub struct RateLimiter<S> {
     inner: Arc<Inner<S>>,
-    clock: Option<Arc<dyn Clock>>,
     /// What a plain limiter has none of, so that it costs one look.
     options: Option<Arc<Options>>,
 }
@@ -57,14 +56,15 @@ impl<S: Store> RateLimiter<S> {
     /// Limits by `policy` on a store that is guarded already, such as an [`AnyStore`](crate::AnyStore).
     #[must_use]
     pub fn on(policy: Policy, store: S) -> Self {
-        Self { inner: Arc::new(Inner { store, policy }), clock: None, options: None }
+        Self { inner: Arc::new(Inner { store, policy }), options: None }
     }
 
     /// Decides at the time of `clock` and waits on it, in place of the store's clock and the tokio timer. Clones made
     /// before keep to theirs.
     #[must_use]
-    pub fn with_clock(self, clock: impl Clock) -> Self {
-        Self { clock: Some(Arc::new(clock)), ..self }
+    pub fn with_clock(mut self, clock: impl Clock) -> Self {
+        Arc::make_mut(self.options.get_or_insert_default()).clock = Some(Arc::new(clock));
+        self
     }
 
     /// What is limited.
@@ -161,7 +161,7 @@ impl<S: Store> RateLimiter<S> {
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError> {
         let at_store = self.inner.store.reset(self.inner.policy.name(), key);
-        if self.options.is_none() {
+        if self.attended().is_none() {
             return at_store.await;
         }
         let course = Course::begin(self, Call::Reset, key, 0);
@@ -175,7 +175,7 @@ impl<S: Store> RateLimiter<S> {
     /// [`StoreUnavailableError`] if the store does not answer.
     pub async fn reset_all(&self) -> Result<u64, StoreUnavailableError> {
         let at_store = self.inner.store.reset_policy(self.inner.policy.name());
-        if self.options.is_none() {
+        if self.attended().is_none() {
             return at_store.await;
         }
         let course = Course::begin(self, Call::ResetAll, "", 0);
@@ -191,15 +191,15 @@ impl<S: Store> RateLimiter<S> {
     /// The most frequent case by itself.
     #[inline(always)]
     fn decide_now(&self, action: &Action<'_>) -> Option<Decision> {
-        if self.options.is_some() {
-            return None;
+        if let Some(options) = self.attended() {
+            return self.attend_now(options, action);
         }
         let take = Take::new(*action)?;
         Some(take.explain(self.inner.store.decide_now(&take)?))
     }
 
     async fn decide(&self, call: Call, action: &Action<'_>) -> Result<Decision, StoreUnavailableError> {
-        if self.options.is_some() {
+        if self.attended().is_some() {
             return Ok(self.attend(call, action).await?.decision);
         }
         if action.is_hopeless() {
@@ -211,18 +211,29 @@ impl<S: Store> RateLimiter<S> {
 
     #[inline]
     pub(crate) fn now(&self) -> Option<Timestamp> {
-        self.clock.as_ref().map(|clock| clock.now())
+        self.clock().map(|clock| clock.now())
+    }
+
+    #[inline]
+    fn clock(&self) -> Option<&Arc<dyn Clock>> {
+        self.options.as_ref()?.clock.as_ref()
+    }
+
+    /// What is set, if it is more than a clock.
+    #[inline]
+    fn attended(&self) -> Option<&Arc<Options>> {
+        self.options.as_ref().filter(|options| options.is_attended)
     }
 
     /// The clock that waits are measured on.
     fn wait_clock(&self) -> Arc<dyn Clock> {
-        self.clock.clone().unwrap_or_else(|| Arc::new(SystemClock))
+        self.clock().cloned().unwrap_or_else(|| Arc::new(SystemClock))
     }
 }
 
 impl<S> Clone for RateLimiter<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), clock: self.clock.clone(), options: self.options.clone() }
+        Self { inner: Arc::clone(&self.inner), options: self.options.clone() }
     }
 }
 
@@ -231,7 +242,6 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
         f.debug_struct("RateLimiter")
             .field("policy", &self.inner.policy)
             .field("store", &self.inner.store)
-            .field("clock", &self.clock)
             .field("options", &self.options)
             .finish()
     }

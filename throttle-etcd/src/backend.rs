@@ -64,6 +64,10 @@ impl EtcdBackend {
         Ok(Self { lanes: Arc::new(Lanes::new(&store, &settings)?), store })
     }
 
+    pub(crate) fn store(&self) -> &EtcdStore {
+        &self.store
+    }
+
     /// How far the clocks of other processes are from this one's: the largest difference that is certain, among the
     /// processes which [announced theirs](EtcdConfig::warn_of_skew) within the last hour; none if there are none.
     ///

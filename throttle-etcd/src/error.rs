@@ -102,6 +102,8 @@ pub(crate) fn classify(error: etcd_client::Error) -> EtcdError {
         etcd_client::Error::GRpcStatus(status) => of_status(status),
         etcd_client::Error::TransportError(error) if has_cause::<ConnectError>(error) => EtcdError::Connect,
         etcd_client::Error::TransportError(_) | etcd_client::Error::IoError(_) => EtcdError::Lost,
+        // Nothing is watched here. The driver says this of a lease too: its stream ended before the answer.
+        etcd_client::Error::WatchError(_) => EtcdError::Lost,
         _ => EtcdError::Replied,
     };
     member(Cause(Arc::new(error)))

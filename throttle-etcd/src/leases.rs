@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::LeaseGrantOptions;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::EtcdError;
-use crate::connection::{Connection, Repeat};
-use crate::error::is_granted_already;
+use crate::connection::Connection;
+use crate::{EtcdError, lease};
 
 /// Seconds. The most that etcd takes.
 const MAX_TTL: u64 = 9_000_000_000;
@@ -109,16 +107,7 @@ impl Leases {
         let grant = || async {
             let left = Duration::from_secs(slot.end).saturating_sub(self.start.elapsed());
             let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
-            let request = |mut client: etcd_client::Client| async move {
-                match client.lease_grant(ttl, Some(LeaseGrantOptions::new().with_id(slot.id))).await {
-                    Err(error) if is_granted_already(&error) => Ok(()),
-                    answer => answer.map(drop),
-                }
-            };
-            connection
-                .send(Repeat::Freely, request)
-                .await
-                .map_err(|error| EtcdError::NoLease(Box::new(error)))
+            lease::grant(connection, slot.id, ttl).await
         };
         slot.granted.get_or_try_init(grant).await.copied()
     }
@@ -141,7 +130,7 @@ impl Lease {
 
 impl Slot {
     fn new(end: u64, width: u64, opened_for: Duration) -> Self {
-        Self { id: rand::random_range(1..=i64::MAX), end, width, opened_for, granted: OnceCell::new() }
+        Self { id: lease::new_id(), end, width, opened_for, granted: OnceCell::new() }
     }
 
     /// Whether values that are rewritten with a time to live wander through this slot, and are in its second half.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Client, DeleteOptions, GetOptions, KvClient, Txn, TxnResponse};
+use etcd_client::{Client, DeleteOptions, GetOptions, GetResponse, KvClient, Txn, TxnResponse};
 use futures_util::future::{join, join_all, try_join_all};
 use throttle_core::{CasOutcome, CasStore, Clock, Exchange, Results, Timestamp, Versioned};
 
@@ -123,12 +123,22 @@ impl EtcdStore {
         txn::outcomes(&response, leased)
     }
 
-    async fn transact(&self, repeat: Repeat, txn: impl Fn() -> Txn) -> Result<TxnResponse, EtcdError> {
+    pub(crate) async fn transact(
+        &self,
+        repeat: Repeat,
+        txn: impl Fn() -> Txn,
+    ) -> Result<TxnResponse, EtcdError> {
         let request = |client| {
             let txn = txn();
             async move { kv(&client).txn(txn).await }
         };
         self.connection.send(repeat, request).await
+    }
+
+    /// What there is of one key, as it is now: a majority agrees.
+    pub(crate) async fn look_up(&self, key: &str) -> Result<GetResponse, EtcdError> {
+        let request = |client| async move { kv(&client).get(key, None).await };
+        self.connection.send(Repeat::Freely, request).await
     }
 
     async fn read(&self, keys: &[&str]) -> Result<Vec<Option<Versioned<Revision>>>, EtcdError> {
@@ -175,8 +185,7 @@ impl CasStore for EtcdStore {
     }
 
     async fn get(&self, key: &str) -> Result<Option<Versioned<Revision>>, EtcdError> {
-        let request = |client| async move { kv(&client).get(key, None).await };
-        self.connection.send(Repeat::Freely, request).await.map(txn::value)
+        self.look_up(key).await.map(txn::value)
     }
 
     async fn get_many(&self, keys: &[&str]) -> Results<Option<Versioned<Revision>>, EtcdError> {

@@ -11,7 +11,7 @@ use crate::store::Revision;
 /// The most bytes in one transaction. The server's own `--max-request-bytes` is 1.5 MiB, and its wrapping takes some.
 pub(crate) const MAX_BYTES: usize = 1 << 20;
 
-const NO_HEADER: EtcdError = EtcdError::Answer("an answer has no header");
+pub(crate) const NO_HEADER: EtcdError = EtcdError::Answer("an answer has no header");
 
 /// An exchange, and the lease that its value gets.
 pub(crate) type Leased<'a> = (&'a Exchange<'a, Revision>, i64);

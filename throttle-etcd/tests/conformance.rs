@@ -3,9 +3,14 @@
 mod common;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use throttle_etcd::{EtcdBackend, expiry_slack};
 use throttle_testkit::Conformance;
+
+/// Leases have whole seconds, and 2 s are the fewest.
+const LOCK_TTL: Duration = Duration::from_secs(2);
+const LOCK_LAG: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     Conformance::of("etcd", || async { Ok(EtcdBackend::connect(common::config("conformance")?).await?) })
@@ -15,5 +20,8 @@ fn main() -> ExitCode {
         .times_to_live(
             |_, policy, key| async move { common::time_to_live("conformance", &policy, &key).await },
         )
+        .with_locks()
+        .lock_times(LOCK_TTL, LOCK_LAG)
+        .across_processes()
         .run()
 }

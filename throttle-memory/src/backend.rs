@@ -55,13 +55,14 @@ impl MemoryBackend {
         let population = Arc::new(Population::at_most(config.max_keys, hasher.clone()));
         let shard = |_| Shard(Mutex::new(Table::new(Arc::clone(&population))));
         let shards = (0..shard_count(config.max_keys)).map(shard).collect();
+        let locks = Locks::new(config.clock.as_ref());
         Self {
             inner: Arc::new(Inner {
                 shards,
                 hasher,
                 population,
                 clock: StoreClock::new(config.clock),
-                locks: Locks::default(),
+                locks,
                 next_swept: AtomicUsize::new(0),
             }),
         }
@@ -100,10 +101,6 @@ impl MemoryBackend {
 
     pub(crate) fn locks(&self) -> &Locks {
         &self.inner.locks
-    }
-
-    pub(crate) fn now(&self) -> Timestamp {
-        self.inner.clock.now()
     }
 }
 

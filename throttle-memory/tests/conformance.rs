@@ -25,9 +25,12 @@ fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> 
         .and(Conformance::of("deny-memory", move || async move { Ok(DenyCache::new(memory())) }))
         .and(Conformance::of("deny-group-memory", move || async move { Ok(grouped()) }))
         .and(Conformance::of("leased-memory", move || async move { Ok(Leased::new(memory())) }))
-        .and(Conformance::of("leased-deny-memory", move || async move {
-            Ok(Leased::new(DenyCache::new(memory())))
-        }))
+        .and(
+            Conformance::of("leased-deny-memory", move || async move {
+                Ok(Leased::new(DenyCache::new(memory())))
+            })
+            .with_locks(),
+        )
 }
 
 #[cfg(not(feature = "cache"))]

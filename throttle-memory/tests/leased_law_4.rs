@@ -203,17 +203,32 @@ proptest! {
     }
 }
 
-/// The case that shows what decay is for: all of a full bucket is held, the store fills again, and then all is asked for.
+/// The case that shows what decay is for: units are held, the bucket fills again, and then all is asked for.
 #[test]
 fn what_was_held_while_the_bucket_filled_is_not_served_on_top() {
     let mut world = World::new(vec![Rule::gcra("10000/s").unwrap()], 2);
     for process in 0..PROCESSES {
-        world.burst(process, 2_000, Duration::ZERO, 1);
+        world.burst(process, 100, Duration::ZERO, 1);
     }
     assert!(world.held, "something was served ahead");
     world.clock.advance(Duration::from_millis(90));
     for process in 0..PROCESSES {
-        world.burst(process, 5_000, Duration::ZERO, 1);
+        world.burst(process, 12_000, Duration::ZERO, 1);
     }
     world.obeys_law_4().unwrap();
+}
+
+/// What one gives back, another may have counted on when it took after.
+#[test]
+fn what_is_given_back_is_not_served_by_another_as_well() {
+    for rate in (500..12_000_u32).step_by(250) {
+        let mut world = World::new(vec![Rule::gcra(throttle_core::Quota::per_second(rate)).unwrap()], 2);
+        world.burst(0, 100, Duration::ZERO, 1);
+        world.burst(1, 100, Duration::ZERO, 1);
+        world.play(&Event::GiveBack(0));
+        world.clock.advance(Duration::from_millis(90));
+        world.burst(1, 200, Duration::ZERO, 1);
+        world.burst(2, rate + 500, Duration::ZERO, 1);
+        world.obeys_law_4().unwrap();
+    }
 }

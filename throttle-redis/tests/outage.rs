@@ -1,7 +1,7 @@
 //! A server that is paused, stopped, killed and back again, under each failure policy: answered in time, and served by the
 //! store again without a restart of the client.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -86,7 +86,7 @@ async fn until_served(limiter: &Limiter) {
 }
 
 async fn outage(break_it: impl AsyncFn(&mut Own), heal: impl AsyncFn(&mut Own)) {
-    let Some(mut server) = Own::start(&[]).await else { return };
+    let mut server = Own::start(&[]).await;
     let mut limiters = Vec::new();
     for failure in policies() {
         let (limiter, changes) = limiter(&server, failure.clone()).await;
@@ -141,9 +141,7 @@ async fn a_killed_server() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_72_a_server_that_is_full_is_an_outage_that_is_answered_and_observed() {
-    let Some(server) = Own::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await else {
-        return;
-    };
+    let server = Own::start(&["--maxmemory", "1", "--maxmemory-policy", "noeviction"]).await;
     for failure in policies() {
         let (limiter, changes) = limiter(&server, failure.clone()).await;
         for _ in 0..6 {
@@ -159,7 +157,7 @@ async fn o_72_a_server_that_is_full_is_an_outage_that_is_answered_and_observed()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn o_71_a_thousand_callers_of_a_paused_server_pay_one_deadline_at_most() {
-    let Some(server) = Own::start(&[]).await else { return };
+    let server = Own::start(&[]).await;
     let (limiter, _) = limiter(&server, FailurePolicy::FailOpen).await;
     until_served(&limiter).await;
     let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();

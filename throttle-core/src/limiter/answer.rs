@@ -17,7 +17,7 @@ use crate::failure::{CircuitOpen, DeadlineExceeded, Notice};
 use crate::observe::{BreakerEvent, Call};
 use crate::{
     Action, Breaker, BreakerState, Clock, Decision, FailurePolicy, Operation, Sleep, Source, Store,
-    StoreUnavailableError, SystemClock, Timestamp,
+    StoreUnavailableError, SystemClock, Take, Timestamp,
 };
 
 /// When to ask again where nothing else says so.
@@ -51,7 +51,7 @@ impl Answer {
 impl<S: Store> RateLimiter<S> {
     /// A call that asks once.
     pub(crate) async fn take(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
-        match self.options {
+        match self.attended() {
             None => self.take_plainly(action).await,
             Some(_) => self.attend(call, action).await,
         }
@@ -79,9 +79,33 @@ impl<S: Store> RateLimiter<S> {
         })
     }
 
+    /// A check, if it can be answered at once: by a list, or by a store that cannot fail. Else nothing happened.
+    #[inline(never)]
+    pub(super) fn attend_now(&self, options: &Options, action: &Action<'_>) -> Option<Decision> {
+        let mut course = Course::begin(self, Call::Check, action.key(), action.cost());
+        let answer = match options.listed(action, || self.moment()) {
+            Some(listed) => Answer::plain(Ok(listed)),
+            None => self.ask_now(options, action)?,
+        };
+        let outcome = course.note(answer);
+        Some(course.end(outcome).ok()?.decision)
+    }
+
+    fn ask_now(&self, options: &Options, action: &Action<'_>) -> Option<Answer> {
+        let is_open = |breaker: &Breaker| breaker.state() != BreakerState::Closed;
+        if options.breaker.as_ref().is_some_and(is_open) {
+            return None;
+        }
+        let began = options.is_observed().then(|| self.moment());
+        let take = Take::new(*action)?;
+        let decision = take.explain(self.inner.store.decide_now(&take)?);
+        let store_time = began.map(|began| self.moment().saturating_since(began));
+        Some(Answer { outcome: Ok(Taken { units: 1, decision }), failure: None, store_time })
+    }
+
     /// Asks once, on behalf of `call`: whoever decides, or, if that is [`Source::Fallback`], only the fallback.
     pub(super) async fn answer(&self, call: Call, action: &Action<'_>, whom: Source) -> Answer {
-        let Some(options) = &self.options else { return Answer::plain(self.take_plainly(action).await) };
+        let Some(options) = self.attended() else { return Answer::plain(self.take_plainly(action).await) };
         if let Some(listed) = options.listed(action, || self.moment()) {
             return Answer::plain(Ok(listed));
         }
@@ -158,7 +182,7 @@ impl<S: Store> RateLimiter<S> {
         at_store: impl Future<Output = Result<T, StoreUnavailableError>> + Send,
         at_fallback: impl AsyncFnOnce(&crate::AnyLimiter) -> Result<T, StoreUnavailableError>,
     ) -> Result<T, StoreUnavailableError> {
-        let (Some(options), mut course) = (&self.options, course) else { return at_store.await };
+        let (Some(options), mut course) = (self.attended(), course) else { return at_store.await };
         let outcome = course.note(self.guarded(options, operation, at_store).await);
         let fallen_back = match options.fallback() {
             Some(fallback) => at_fallback(fallback).await.ok(),
@@ -210,7 +234,7 @@ impl<S: Store> RateLimiter<S> {
 
     /// Passes when `span` has; never where there is nothing that could measure it.
     fn timer(&self, span: Duration) -> Sleep {
-        match &self.clock {
+        match self.clock() {
             Some(clock) => clock.sleep(span),
             None if Handle::try_current().is_ok() => SystemClock.sleep(span),
             None => Box::pin(pending()),

@@ -96,7 +96,7 @@ impl<S: Store> Blocking<S> {
         cost: u32,
         within: Duration,
     ) -> Result<Decision, StoreUnavailableError> {
-        let clock: Arc<dyn Clock> = match &self.limiter.clock {
+        let clock: Arc<dyn Clock> = match self.limiter.clock() {
             Some(clock) => Arc::clone(clock),
             None => Arc::new(ThreadClock),
         };

@@ -35,26 +35,18 @@ where
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = self.project();
-        let Some(later) = this.later.take() else { return poll_later(this.call, context) };
-        match this.limiter.decide_now(&this.limiter.consume(this.key, *this.cost)) {
-            Some(decision) => Poll::Ready(Ok(decision)),
-            None => begin_later(this.call, later, context),
+        let mut this = self.project();
+        if let Some(later) = this.later.take() {
+            if let Some(decision) = this.limiter.decide_now(&this.limiter.consume(this.key, *this.cost)) {
+                return Poll::Ready(Ok(decision));
+            }
+            this.call.set(Some(later()));
         }
+        poll_later(this.call, context)
     }
 }
 
-/// Out of line, as what follows, so that whoever awaits a check has only the code for what is answered at once.
-#[inline(never)]
-fn begin_later<F: Future>(
-    mut call: Pin<&mut Option<F>>,
-    later: impl FnOnce() -> F,
-    context: &mut Context<'_>,
-) -> Poll<F::Output> {
-    call.set(Some(later()));
-    poll_later(call, context)
-}
-
+/// Out of line, so that whoever awaits a check has only the code for what is answered at once.
 #[inline(never)]
 fn poll_later<F: Future>(call: Pin<&mut Option<F>>, context: &mut Context<'_>) -> Poll<F::Output> {
     match call.as_pin_mut() {

@@ -30,7 +30,7 @@ pub(super) struct Failure {
 
 impl<'c, S: Store> Course<'c, S> {
     pub(super) fn begin(limiter: &'c RateLimiter<S>, call: Call, key: &'c str, cost: u32) -> Self {
-        let options = limiter.options.as_deref();
+        let options = limiter.attended().map(|options| &**options);
         let began = match options {
             Some(options) if options.is_observed() => limiter.moment(),
             _ => Timestamp::EPOCH,

@@ -9,13 +9,16 @@ use std::time::Duration;
 use super::{RateLimiter, Taken};
 use crate::observe::Observer;
 use crate::{
-    Action, AnyLimiter, Breaker, BreakerState, Decision, ErrorKind, FailurePolicy, KeyList, Source, Store,
-    Timestamp,
+    Action, AnyLimiter, Breaker, BreakerState, Clock, Decision, ErrorKind, FailurePolicy, KeyList, Source,
+    Store, Timestamp,
 };
 
 /// Clones share the breaker, the lists, the observers and the counts.
 #[derive(Clone, Default)]
 pub(super) struct Options {
+    pub(super) clock: Option<Arc<dyn Clock>>,
+    /// Whether there is anything else.
+    pub(super) is_attended: bool,
     pub(super) failure: FailurePolicy,
     also_on: Vec<ErrorKind>,
     pub(super) deadline: Option<Duration>,
@@ -137,7 +140,9 @@ impl<S: Store> RateLimiter<S> {
     }
 
     fn with_options(mut self, change: impl FnOnce(&mut Options)) -> Self {
-        change(Arc::make_mut(self.options.get_or_insert_default()));
+        let options = Arc::make_mut(self.options.get_or_insert_default());
+        options.is_attended = true;
+        change(options);
         self
     }
 }
@@ -202,6 +207,7 @@ impl Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
+            .field("clock", &self.clock)
             .field("failure", &self.failure)
             .field("also_on", &self.also_on)
             .field("deadline", &self.deadline)

@@ -62,8 +62,8 @@ macro_rules! store_operations {
         trait $LockBackend:ident: $Base:ident => $LockStore:ident, $AnyLockStore:ident {
             $(
                 $(#[$lock_doc:meta])*
-                $LockOperation:ident: async fn $lock_name:ident(&$lock_self:ident $(, $lock_arg:ident: $lock_ty:ty)*)
-                    -> $LockResult:ident<$lock_answer:ty>;
+                $LockOperation:ident: async fn $lock:ident(&$lock_self:ident $(, $with:ident: $kind:ty)*)
+                    -> $LockResult:ident<$got:ty>;
             )+
         }
     ) => {
@@ -116,8 +116,7 @@ macro_rules! store_operations {
         pub trait $LockBackend: $Base {
             $(
                 store_operations! {
-                    @method $(#[$lock_doc])* $lock_name($lock_self $(, $lock_arg: $lock_ty)*)
-                        -> $LockResult<$lock_answer>
+                    @method $(#[$lock_doc])* $lock($lock_self $(, $with: $kind)*) -> $LockResult<$got>
                 }
             )+
         }
@@ -125,9 +124,9 @@ macro_rules! store_operations {
         #[deny(clippy::missing_trait_methods)]
         impl<B: $LockBackend> $LockBackend for std::sync::Arc<B> {
             $(
-                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
-                    -> impl Future<Output = $LockResult<$lock_answer, Self::BaseError>> + Send {
-                    (**$lock_self).$lock_name($($lock_arg),*)
+                fn $lock(&$lock_self $(, $with: $kind)*)
+                    -> impl Future<Output = $LockResult<$got, Self::BaseError>> + Send {
+                    (**$lock_self).$lock($($with),*)
                 }
             )+
         }
@@ -138,14 +137,8 @@ macro_rules! store_operations {
         pub enum Operation {
             /// Reaching the store in the first place, before there is a backend.
             Connect,
-            $(
-                $(#[$doc])*
-                $Operation,
-            )+
-            $(
-                $(#[$lock_doc])*
-                $LockOperation,
-            )+
+            $($(#[$doc])* $Operation,)+
+            $($(#[$lock_doc])* $LockOperation,)+
         }
 
         impl Operation {
@@ -161,7 +154,7 @@ macro_rules! store_operations {
                 match self {
                     Self::Connect => "connect",
                     $(Self::$Operation => stringify!($name),)+
-                    $(Self::$LockOperation => stringify!($lock_name),)+
+                    $(Self::$LockOperation => stringify!($lock),)+
                 }
             }
         }
@@ -185,7 +178,7 @@ macro_rules! store_operations {
                 ///
                 /// [`StoreUnavailableError`](super::StoreUnavailableError), whatever the backend failed with.
                 fn $name(&$self $(, $arg: $ty)*)
-                    -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send;
+                    -> impl Future<Output = $Result<$answer, StoreUnavailableError>> + Send;
             )+
             $(
                 $(#[$now_doc])*
@@ -201,8 +194,8 @@ macro_rules! store_operations {
                 /// # Errors
                 ///
                 /// [`StoreUnavailableError`](super::StoreUnavailableError), whatever the backend failed with.
-                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
-                    -> impl Future<Output = $LockResult<$lock_answer, $crate::store::StoreUnavailableError>> + Send;
+                fn $lock(&$lock_self $(, $with: $kind)*)
+                    -> impl Future<Output = $LockResult<$got, StoreUnavailableError>> + Send;
             )+
         }
 
@@ -241,7 +234,7 @@ macro_rules! store_operations {
             $(
                 #[inline(always)]
                 fn $name(&$self $(, $arg: $ty)*)
-                    -> impl Future<Output = $Result<$answer, $crate::store::StoreUnavailableError>> + Send {
+                    -> impl Future<Output = $Result<$answer, StoreUnavailableError>> + Send {
                     $crate::store::error::Guard::new($self.0.$name($($arg),*), &$self.0, Operation::$Operation)
                 }
             )+
@@ -256,9 +249,9 @@ macro_rules! store_operations {
         impl<B: $LockBackend> $LockStore for $Guarded<B> {
             $(
                 #[inline(always)]
-                fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
-                    -> impl Future<Output = $LockResult<$lock_answer, $crate::store::StoreUnavailableError>> + Send {
-                    let call = $lock_self.0.$lock_name($($lock_arg),*);
+                fn $lock(&$lock_self $(, $with: $kind)*)
+                    -> impl Future<Output = $LockResult<$got, StoreUnavailableError>> + Send {
+                    let call = $lock_self.0.$lock($($with),*);
                     $crate::store::error::Guard::new(call, &$lock_self.0, Operation::$LockOperation)
                 }
             )+
@@ -287,8 +280,7 @@ macro_rules! store_operations {
             }
 
             $(
-                async fn $name(&$self $(, $arg: $ty)*)
-                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                async fn $name(&$self $(, $arg: $ty)*) -> $Result<$answer, StoreUnavailableError> {
                     $self.0.$name($($arg),*).await
                 }
             )+
@@ -329,8 +321,7 @@ macro_rules! store_operations {
             }
 
             $(
-                async fn $name(&$self $(, $arg: $ty)*)
-                    -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                async fn $name(&$self $(, $arg: $ty)*) -> $Result<$answer, StoreUnavailableError> {
                     $self.0.$name($($arg),*).await
                 }
             )+
@@ -343,43 +334,36 @@ macro_rules! store_operations {
 
         impl $LockStore for $AnyLockStore {
             $(
-                async fn $lock_name(&$lock_self $(, $lock_arg: $lock_ty)*)
-                    -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError> {
-                    $lock_self.0.$lock_name($($lock_arg),*).await
+                async fn $lock(&$lock_self $(, $with: $kind)*) -> $LockResult<$got, StoreUnavailableError> {
+                    $lock_self.0.$lock($($with),*).await
                 }
             )+
         }
 
         mod erased {
             use super::*;
-
             /// The only place where a future is boxed.
             #[async_trait::async_trait]
             pub(super) trait Erased: std::fmt::Debug + Send + Sync {
                 fn backend_name(&self) -> &'static str;
                 $(
-                    async fn $name(&self $(, $arg: $ty)*)
-                        -> $Result<$answer, $crate::store::StoreUnavailableError>;
+                    async fn $name(&self $(, $arg: $ty)*) -> $Result<$answer, StoreUnavailableError>;
                 )+
-                $(
-                    fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer>;
-                )+
+                $(fn $now(&self $(, $now_arg: $now_ty)*) -> Option<$now_answer>;)+
             }
 
             #[async_trait::async_trait]
             pub(super) trait ErasedLocks: Erased {
                 $(
-                    async fn $lock_name(&self $(, $lock_arg: $lock_ty)*)
-                        -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError>;
+                    async fn $lock(&self $(, $with: $kind)*) -> $LockResult<$got, StoreUnavailableError>;
                 )+
             }
 
             #[async_trait::async_trait]
             impl<S: $LockStore> ErasedLocks for S {
                 $(
-                    async fn $lock_name(&self $(, $lock_arg: $lock_ty)*)
-                        -> $LockResult<$lock_answer, $crate::store::StoreUnavailableError> {
-                        $LockStore::$lock_name(self $(, $lock_arg)*).await
+                    async fn $lock(&self $(, $with: $kind)*) -> $LockResult<$got, StoreUnavailableError> {
+                        $LockStore::$lock(self $(, $with)*).await
                     }
                 )+
             }
@@ -390,8 +374,7 @@ macro_rules! store_operations {
                     $Store::backend_name(self)
                 }
                 $(
-                    async fn $name(&self $(, $arg: $ty)*)
-                        -> $Result<$answer, $crate::store::StoreUnavailableError> {
+                    async fn $name(&self $(, $arg: $ty)*) -> $Result<$answer, StoreUnavailableError> {
                         $Store::$name(self $(, $arg)*).await
                     }
                 )+

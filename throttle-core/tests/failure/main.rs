@@ -1,6 +1,7 @@
 //! What a limiter does while its store does not answer, and what those who watch are told.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+mod at_once;
 mod breaker;
 mod deadline;
 mod fallback;

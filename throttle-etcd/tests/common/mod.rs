@@ -20,7 +20,9 @@ pub(crate) fn url() -> String {
 }
 
 pub(crate) fn prefix(test: &str) -> String {
-    format!("{test}-{}", std::process::id())
+    // A child of a test works on the keys of its parent.
+    let run = std::env::var("THROTTLE_TESTKIT_PARENT").unwrap_or_else(|_| std::process::id().to_string());
+    format!("{test}-{run}")
 }
 
 /// The cluster, with a prefix of this run of `test`. Two cores, shared by many servers and tests: what is not about

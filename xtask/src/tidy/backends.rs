@@ -9,6 +9,7 @@ const FILES: &[&str] = &[
     "src/config.rs",
     "src/backend.rs",
     "src/error.rs",
+    "src/lock.rs",
     "tests/conformance.rs",
 ];
 
