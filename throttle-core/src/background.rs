@@ -1,11 +1,12 @@
 //! Work that outlives its caller: seen through when it is dropped half-way, or done when something is dropped.
 
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use tokio::runtime::Handle;
+
+use crate::panics::contain;
 
 /// A future that goes on in the background when it is dropped half-way. One that was never polled does nothing.
 pub(crate) struct SeenThrough<T: Send + 'static> {
@@ -49,10 +50,59 @@ pub(crate) fn finish(future: impl Future<Output = ()> + Send + 'static, runtime:
     let _entered = runtime.as_ref().map(Handle::enter);
     let mut future = Box::pin(future);
     let mut context = Context::from_waker(Waker::noop());
-    let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context)));
+    let polled = contain(|| future.as_mut().poll(&mut context));
     match (polled, &runtime) {
-        (Ok(Poll::Pending), Some(runtime)) => drop(runtime.spawn(future)),
+        (Some(Poll::Pending), Some(runtime)) => drop(runtime.spawn(future)),
         // Its destructors may be a backend's too.
-        _ => drop(catch_unwind(AssertUnwindSafe(|| drop(future)))),
+        _ => drop(contain(|| drop(future))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// What a backend can do to those who drop its futures.
+    struct Bomb(Arc<AtomicU32>);
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            std::panic::panic_any(Splinter);
+        }
+    }
+
+    struct Splinter;
+
+    impl Drop for Splinter {
+        fn drop(&mut self) {
+            panic!("and what it threw");
+        }
+    }
+
+    #[test]
+    fn destructors_that_panic_end_here() {
+        let dropped = Arc::new(AtomicU32::new(0));
+        let bomb = Bomb(Arc::clone(&dropped));
+        let waits = async move {
+            let _bomb = bomb;
+            pending::<()>().await;
+        };
+        finish(waits, None);
+        let bomb = Bomb(Arc::clone(&dropped));
+        finish(async move { drop(bomb) }, None);
+        assert_eq!(dropped.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn what_was_never_polled_is_not_begun() {
+        let begun = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&begun);
+        drop(SeenThrough::new(async move { count.fetch_add(1, Ordering::Relaxed) }));
+        assert_eq!(begun.load(Ordering::Relaxed), 0);
     }
 }

@@ -131,6 +131,18 @@ impl Decision {
         Self { source, ..self }
     }
 
+    /// The denial of an admission that comes later than the `left` that its caller can still wait, as if it had been asked
+    /// for with no more. What remains is what remained while it was held.
+    pub(crate) fn too_late(self, left: Duration) -> Self {
+        let left = crate::time::floor_micros(left);
+        let late = |rule: &RuleDecision| match rule.wait.saturating_sub(left) {
+            0 => *rule,
+            wait => RuleDecision { allowed: false, wait, ..*rule },
+        };
+        let rules = self.rules().iter().map(late).collect();
+        Self { kind: Kind::Denied, rules, ..self }
+    }
+
     /// Allowed, whatever it was.
     pub(crate) fn in_shadow(self) -> Self {
         if self.is_allowed() { self } else { Self { kind: Kind::Shadow, ..self } }

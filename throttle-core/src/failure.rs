@@ -26,7 +26,8 @@ use crate::{RateLimiter, Store};
 /// | check, peek, acquire | allowed, as a key that nobody has used | denied, nothing remains | as the fallback decides |
 /// | take up to | all that was asked for | nothing | as many as the fallback has |
 /// | reserve | held, with no units in it | denied | units of the fallback |
-/// | refund, commit | done, as far as the caller is told | denied | there |
+/// | refund | done, as far as the caller is told | denied | there |
+/// | commit, release | done, as far as the caller is told | denied | there, but what the store took never goes back there |
 /// | reset | the error | the error | there; while the store answers, in both |
 ///
 /// Under `FailClosed`, `retry_after` is when the store is asked again: the end of the [breaker](Breaker)'s pause, or a

@@ -21,6 +21,7 @@ mod group_commit;
 mod key;
 mod key_list;
 mod limiter;
+mod panics;
 mod per_rule;
 #[cfg(feature = "serde")]
 mod serde_text;

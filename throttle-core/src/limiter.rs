@@ -8,9 +8,11 @@ mod course;
 mod detached;
 mod options;
 mod reserve;
+mod taker;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use self::blocking::Blocking;
 use self::check::Check;
@@ -18,6 +20,7 @@ use self::course::Course;
 pub use self::options::Counts;
 use self::options::Options;
 pub use self::reserve::{Reservation, Reserve};
+pub(crate) use self::taker::Taker;
 
 use crate::observe::Call;
 use crate::{
@@ -138,13 +141,16 @@ impl<S: Store> RateLimiter<S> {
     pub async fn take_up_to(&self, key: &str, most: u32) -> Result<Taken, StoreUnavailableError> {
         if most == 0 {
             let decision = self.decide(Call::TakeUpTo, &self.consume(key, 0)).await?;
-            return Ok(Taken { units: 0, decision });
+            return Ok(Taken::from_nobody(0, decision));
         }
         let action = Action::consume(&self.inner.policy, key).with_times(most).at(self.now());
-        self.take(Call::TakeUpTo, &action).await
+        self.take(Call::TakeUpTo, &action, None).await
     }
 
     /// Gives `cost` units back, never above full. The decision says where the key stands then.
+    ///
+    /// To whoever answers at present: while a [fallback](crate::FailurePolicy::Fallback) does, they are given back there.
+    /// A [reservation](Self::reserve) remembers who took them.
     ///
     /// # Errors
     ///
@@ -203,7 +209,7 @@ impl<S: Store> RateLimiter<S> {
             if let Some(decision) = self.attend_now(options, call, action) {
                 return Ok(decision);
             }
-            return Ok(self.attend(call, action).await?.decision);
+            return Ok(self.attend(call, action, None).await?.decision);
         }
         if action.is_hopeless() {
             return Ok(Decision::never(action.policy().capacity()));
@@ -256,23 +262,36 @@ impl<S: fmt::Debug> fmt::Debug for RateLimiter<S> {
 pub struct Taken {
     units: u32,
     decision: Decision,
+    /// Who took them; none if nothing was taken.
+    taker: Option<Taker>,
 }
 
 impl Taken {
     fn of(action: &Action<'_>, outcome: &Outcome) -> Self {
         let units = outcome.granted();
         let last = if units < action.times() { units } else { units.saturating_sub(1) };
-        Self { units, decision: Decision::of(action, outcome, last) }
+        let taker = (units > 0).then_some(Taker::STORE);
+        Self { units, decision: Decision::of(action, outcome, last), taker }
     }
 
     fn never(action: &Action<'_>) -> Self {
-        Self { units: 0, decision: Decision::never(action.policy().capacity()) }
+        Self::from_nobody(0, Decision::never(action.policy().capacity()))
+    }
+
+    /// Units that were denied, or allowed without being taken.
+    const fn from_nobody(units: u32, decision: Decision) -> Self {
+        Self { units, decision, taker: None }
+    }
+
+    /// Denied, because what was granted comes later than the caller can wait.
+    fn too_late(self, left: Duration) -> Self {
+        Self::from_nobody(0, self.decision.too_late(left))
     }
 
     /// All of `most` units, if it were denied.
     fn in_shadow(self, most: u32) -> Self {
         let units = if self.decision.is_allowed() { self.units } else { most };
-        Self { units, decision: self.decision.in_shadow() }
+        Self { units, decision: self.decision.in_shadow(), taker: self.taker }
     }
 
     /// How many units were taken.

@@ -178,6 +178,9 @@ pub struct UnavailableEvent<'a> {
     pub was_asked: bool,
     /// Whether the caller gets this error. If not, the failure policy answered.
     pub is_propagated: bool,
+    /// How long the call waited for the store; none if it was not asked. The decision that follows, if one does, says
+    /// the same.
+    pub store_time: Option<Duration>,
 }
 
 /// A breaker changed its state.

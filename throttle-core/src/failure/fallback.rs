@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
+use crate::limiter::Taker;
 use crate::observe::Call;
 use crate::{Action, RateLimiter, Store, StoreUnavailableError, Taken};
 
@@ -13,13 +14,15 @@ use crate::{Action, RateLimiter, Store, StoreUnavailableError, Taken};
 pub struct AnyLimiter(Arc<dyn Limiter>);
 
 impl AnyLimiter {
-    /// Answers `action` as a call of its own, under its own policy and at its own time.
+    /// Answers `action` as a call of its own, under its own policy and at its own time. Where it settles units, `taker`
+    /// is who took them.
     pub(crate) async fn answer(
         &self,
         call: Call,
         action: &Action<'_>,
+        taker: Option<Taker>,
     ) -> Result<Taken, StoreUnavailableError> {
-        self.0.answer(call, action).await
+        self.0.answer(call, action, taker).await
     }
 
     pub(crate) async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError> {
@@ -45,15 +48,25 @@ impl fmt::Debug for AnyLimiter {
 
 #[async_trait]
 trait Limiter: fmt::Debug + Send + Sync {
-    async fn answer(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError>;
+    async fn answer(
+        &self,
+        call: Call,
+        action: &Action<'_>,
+        taker: Option<Taker>,
+    ) -> Result<Taken, StoreUnavailableError>;
     async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError>;
     async fn reset_all(&self) -> Result<u64, StoreUnavailableError>;
 }
 
 #[async_trait]
 impl<S: Store> Limiter for RateLimiter<S> {
-    async fn answer(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
-        self.take(call, &action.under(self.policy()).at(self.now())).await
+    async fn answer(
+        &self,
+        call: Call,
+        action: &Action<'_>,
+        taker: Option<Taker>,
+    ) -> Result<Taken, StoreUnavailableError> {
+        self.take(call, &action.under(self.policy()).at(self.now()), taker).await
     }
 
     async fn reset(&self, key: &str) -> Result<bool, StoreUnavailableError> {

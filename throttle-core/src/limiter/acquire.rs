@@ -28,7 +28,8 @@ impl<S: Store> RateLimiter<S> {
     /// ahead; a denied one as soon as no wait within the deadline can help, which may be at once.
     ///
     /// Where a rule has a queue, callers are served in the order in which they came. Otherwise those who wait ask again
-    /// when there may be room, and the first to ask gets it.
+    /// when there may be room, and the first to ask gets it. A store that is slow to answer is waited for beyond `within`,
+    /// up to its [deadline](Self::deadline); a place in the queue that would come later than `within` then is given back.
     ///
     /// **Cancellation.** A caller that goes away before this returns gives back what it was granted: at once on
     /// memory, else on the current tokio runtime. Its place in a queue goes to whoever comes next; those who are queued
@@ -77,18 +78,21 @@ impl<S: Store> RateLimiter<S> {
             let (answer, mut held) = ask_held(self, Call::Acquire, key, cost, left()).await;
             let taken = course.note(answer)?;
             let decision = &taken.decision;
-            let wait = decision.retry_after().unwrap_or_else(|| decision.delay());
-            if decision.is_allowed() {
-                if !wait.is_zero() && !course.is_shadow() {
-                    clock.sleep(wait).await;
-                }
+            let (wait, left) = (decision.retry_after().unwrap_or_else(|| decision.delay()), left());
+            if course.is_shadow() || decision.is_never() || wait.is_zero() {
                 held.keep();
                 return Ok(taken);
             }
-            if decision.is_never() || course.is_shadow() || wait > left() {
+            match (decision.is_allowed(), wait > left) {
+                // The answer took too long for a place so far back; `held` gives it to the next.
+                (true, true) => return Ok(taken.too_late(left)),
+                (false, true) => return Ok(taken),
+                _ => clock.sleep(wait).await,
+            }
+            if decision.is_allowed() {
+                held.keep();
                 return Ok(taken);
             }
-            clock.sleep(wait).await;
         }
     }
 }

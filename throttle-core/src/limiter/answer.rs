@@ -12,11 +12,11 @@ use tokio::runtime::Handle;
 
 use super::course::{Course, Failure};
 use super::options::Options;
-use super::{RateLimiter, Taken};
+use super::{RateLimiter, Taken, Taker};
 use crate::failure::{CircuitOpen, DeadlineExceeded, Notice};
 use crate::observe::{BreakerEvent, Call};
 use crate::{
-    Action, Breaker, BreakerState, Clock, Decision, FailurePolicy, Operation, Sleep, Source, Store,
+    Action, Breaker, BreakerState, Clock, Decision, FailurePolicy, Operand, Operation, Sleep, Source, Store,
     StoreUnavailableError, SystemClock, Take, Timestamp,
 };
 
@@ -39,21 +39,17 @@ impl<T> Answer<T> {
     }
 }
 
-impl Answer {
-    /// Who took what was asked for, if anybody did: what the failure policy or a list allows is taken from nobody.
-    pub(super) fn taken_from(&self) -> Option<Source> {
-        let Taken { decision, .. } = self.outcome.as_ref().ok()?;
-        let is_taken = decision.is_allowed() && matches!(decision.source(), Source::Store | Source::Fallback);
-        is_taken.then(|| decision.source())
-    }
-}
-
 impl<S: Store> RateLimiter<S> {
-    /// A call that asks once.
-    pub(crate) async fn take(&self, call: Call, action: &Action<'_>) -> Result<Taken, StoreUnavailableError> {
+    /// A call that asks once, as [`answer`](Self::answer) does.
+    pub(crate) async fn take(
+        &self,
+        call: Call,
+        action: &Action<'_>,
+        taker: Option<Taker>,
+    ) -> Result<Taken, StoreUnavailableError> {
         match self.attended() {
             None => self.take_plainly(action).await,
-            Some(_) => self.attend(call, action).await,
+            Some(_) => self.attend(call, action, taker).await,
         }
     }
 
@@ -70,11 +66,12 @@ impl<S: Store> RateLimiter<S> {
         &'a self,
         call: Call,
         action: &'a Action<'a>,
+        taker: Option<Taker>,
     ) -> BoxFuture<'a, Result<Taken, StoreUnavailableError>> {
         Box::pin(async move {
             let cost = action.cost().saturating_mul(action.times());
             let mut course = Course::begin(self, call, action.key(), cost);
-            let outcome = course.note(self.answer(call, action, Source::Store).await);
+            let outcome = course.note(self.answer(call, action, taker).await);
             course.end(outcome)
         })
     }
@@ -100,11 +97,12 @@ impl<S: Store> RateLimiter<S> {
         let take = Take::new(*action)?;
         let decision = take.explain(self.inner.store.decide_now(&take)?);
         let store_time = began.map(|began| self.moment().saturating_since(began));
-        Some(Answer { outcome: Ok(Taken { units: 1, decision }), failure: None, store_time })
+        let taken = Taken { units: 1, decision, taker: Some(Taker::STORE) };
+        Some(Answer { outcome: Ok(taken), failure: None, store_time })
     }
 
-    /// Asks once, on behalf of `call`: whoever decides, or, if that is [`Source::Fallback`], only the fallback.
-    pub(super) async fn answer(&self, call: Call, action: &Action<'_>, whom: Source) -> Answer {
+    /// Asks once, on behalf of `call`: whoever decides at present, or whoever took the units that `action` settles.
+    pub(super) async fn answer(&self, call: Call, action: &Action<'_>, taker: Option<Taker>) -> Answer {
         let Some(options) = self.attended() else { return Answer::plain(self.take_plainly(action).await) };
         if let Some(listed) = options.listed(action, || self.moment()) {
             return Answer::plain(Ok(listed));
@@ -112,15 +110,18 @@ impl<S: Store> RateLimiter<S> {
         if action.is_hopeless() {
             return Answer::plain(Ok(Taken::never(action)));
         }
-        if let (Source::Fallback, Some(_)) = (whom, options.fallback()) {
-            return Answer::plain(self.fall_back(options, call, action).await);
+        if let Some(behind) = taker.and_then(Taker::seen_by_fallback) {
+            return Answer::plain(self.fall_back(options, call, action, Some(behind)).await);
         }
         let asked = self.guarded(options, Operation::Decide, self.inner.store.decide(action)).await;
         let Answer { outcome, failure, store_time } = asked;
         let outcome = match outcome {
             Ok(outcome) => Ok(Taken::of(action, &outcome)),
             Err(error) if options.is_outage(error.kind()) => {
-                self.by_policy(options, call, action, error).await
+                // What the store took, the fallback has not charged: it only says where the key stands.
+                let is_owed = taker.is_some() && action.operand() == Operand::Refund;
+                let probe = Action::peek(action.policy(), action.key()).with_cost(0).at(action.now());
+                self.by_policy(options, call, if is_owed { &probe } else { action }, error).await
             }
             Err(error) => Err(error),
         };
@@ -138,11 +139,13 @@ impl<S: Store> RateLimiter<S> {
             FailurePolicy::Propagate => Err(error),
             FailurePolicy::FailOpen => {
                 let decision = Decision::as_if_fresh(action, self.moment(), Source::Policy);
-                Ok(Taken { units: action.times(), decision })
+                Ok(Taken::from_nobody(action.times(), decision))
             }
             FailurePolicy::FailClosed => Ok(self.refused(options, Source::Policy)),
             // Of two errors the first: the fallback tells its own observers.
-            FailurePolicy::Fallback(_) => self.fall_back(options, call, action).await.map_err(|_| error),
+            FailurePolicy::Fallback(_) => {
+                self.fall_back(options, call, action, None).await.map_err(|_| error)
+            }
         }
     }
 
@@ -151,26 +154,28 @@ impl<S: Store> RateLimiter<S> {
         options: &Options,
         call: Call,
         action: &Action<'_>,
+        taker: Option<Taker>,
     ) -> Result<Taken, StoreUnavailableError> {
         let Some(fallback) = options.fallback() else { return Ok(self.refused(options, Source::Policy)) };
-        let Taken { units, decision } = fallback.answer(call, action).await?;
+        let Taken { units, decision, taker } = fallback.answer(call, action, taker).await?;
         if decision.is_never() && decision.source() != Source::BlockList {
             // The policy itself can hold this much: once the store is back, it may be allowed.
             return Ok(self.refused(options, Source::Fallback));
         }
-        Ok(Taken { units, decision: decision.with_source(Source::Fallback) })
+        let taker = taker.map(Taker::behind_fallback);
+        Ok(Taken { units, decision: decision.with_source(Source::Fallback), taker })
     }
 
     /// Denied until the store is asked again.
     fn refused(&self, options: &Options, source: Source) -> Taken {
         let pause = options.breaker.as_ref().and_then(|breaker| breaker.until_probe(self.moment()));
-        Taken { units: 0, decision: Decision::refused(self.policy(), pause.unwrap_or(RETRY_AFTER), source) }
+        Taken::from_nobody(0, Decision::refused(self.policy(), pause.unwrap_or(RETRY_AFTER), source))
     }
 
     /// Gives units back to whoever took them, and tells nobody.
-    pub(super) async fn give_back(&self, key: &str, units: u32, whom: Source) {
+    pub(super) async fn give_back(&self, key: &str, units: u32, taker: Option<Taker>) {
         let action = Action::refund(self.policy(), key).with_cost(units).at(self.now());
-        let _ = self.answer(Call::Refund, &action, whom).await;
+        let _ = self.answer(Call::Refund, &action, taker).await;
     }
 
     /// A reset of one kind: at the store, and at the fallback, which else would go on denying. While the store is out of

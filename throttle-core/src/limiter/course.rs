@@ -85,7 +85,8 @@ impl<'c, S: Store> Course<'c, S> {
     fn tell_failure(&self, options: &Options, is_propagated: bool) {
         let Some(Failure { error, was_asked }) = &self.failure else { return };
         let (policy, call) = (self.limiter.policy(), self.call);
-        let event = UnavailableEvent { policy, call, error, was_asked: *was_asked, is_propagated };
+        let (was_asked, store_time) = (*was_asked, self.store_time);
+        let event = UnavailableEvent { policy, call, error, was_asked, is_propagated, store_time };
         options.tell(|observer| observer.on_unavailable(&event));
     }
 

@@ -1,13 +1,13 @@
 //! What a limiter can be told beyond policy and store. All of it is in one place, which a plain limiter does not have.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{RateLimiter, Taken};
 use crate::observe::Observer;
+use crate::panics::contain;
 use crate::{
     Action, AnyLimiter, Breaker, BreakerState, Clock, Decision, ErrorKind, FailurePolicy, KeyList, Source,
     Store, Timestamp,
@@ -23,6 +23,8 @@ pub(super) struct Options {
     also_on: Vec<ErrorKind>,
     pub(super) deadline: Option<Duration>,
     pub(super) breaker: Option<Breaker>,
+    /// Whether the user said which breaker, or none.
+    is_breaker_chosen: bool,
     allowed: Option<Arc<KeyList>>,
     blocked: Option<Arc<KeyList>>,
     pub(super) shadow: bool,
@@ -33,9 +35,13 @@ pub(super) struct Options {
 impl<S: Store> RateLimiter<S> {
     /// Lets `policy` answer while the store is out of service. Default: [`FailurePolicy::Propagate`].
     ///
-    /// With any other policy comes a [breaker](Self::breaker) as [`Breaker::default`] makes it, unless there is one
-    /// already: a store that is gone costs a few failures, not one per call. Set a [deadline](Self::deadline) too, or
-    /// each of them takes as long as the backend waits.
+    /// With any other policy comes a [breaker](Self::breaker) as [`Breaker::default`] makes it, unless one is chosen,
+    /// or none, before or after: a store that is gone costs a few failures, not one per call. Set a
+    /// [deadline](Self::deadline) too, or each of them takes as long as the backend waits.
+    ///
+    /// # Panics
+    ///
+    /// As [`Breaker::builder`], if a breaker comes along.
     ///
     /// ```
     /// use std::time::Duration;
@@ -61,8 +67,9 @@ impl<S: Store> RateLimiter<S> {
     #[must_use]
     pub fn on_failure(self, policy: FailurePolicy) -> Self {
         self.with_options(|options| {
-            if !matches!(policy, FailurePolicy::Propagate) {
-                options.breaker.get_or_insert_default();
+            if !options.is_breaker_chosen {
+                let is_needed = !matches!(policy, FailurePolicy::Propagate);
+                options.breaker = is_needed.then(|| options.breaker.take().unwrap_or_default());
             }
             options.failure = policy;
         })
@@ -85,15 +92,24 @@ impl<S: Store> RateLimiter<S> {
     ///
     /// The time is that of the limiter's [clock](Self::with_clock), or of the current tokio runtime. Where there is
     /// neither, as for a [blocking](Self::blocking) caller without a runtime, only the backend's own deadlines hold.
+    ///
+    /// # Panics
+    ///
+    /// Setting it does not. A call does that has to wait for the store on a tokio runtime without a timer, unless the
+    /// limiter has a clock of its own.
     #[must_use]
     pub fn deadline(self, span: Duration) -> Self {
         self.with_options(|options| options.deadline = Some(span))
     }
 
-    /// Keeps calls from a store that does not answer; see [`Breaker`]. `None` for no breaker.
+    /// Keeps calls from a store that does not answer; see [`Breaker`]. `None` for no breaker, whatever the
+    /// [failure policy](Self::on_failure).
     #[must_use]
     pub fn breaker(self, breaker: impl Into<Option<Breaker>>) -> Self {
-        self.with_options(|options| options.breaker = breaker.into())
+        self.with_options(|options| {
+            options.breaker = breaker.into();
+            options.is_breaker_chosen = true;
+        })
     }
 
     /// Always allows the keys on `list`, without asking the store. They win over [blocked](Self::block) ones.
@@ -165,9 +181,9 @@ impl Options {
         let has = |list: &Option<Arc<KeyList>>| list.as_ref().is_some_and(|list| list.contains(action.key()));
         if has(&self.allowed) {
             let decision = Decision::as_if_fresh(action, now(), Source::AllowList);
-            return Some(Taken { units: action.times(), decision });
+            return Some(Taken::from_nobody(action.times(), decision));
         }
-        let denied = || Taken { units: 0, decision: Decision::blocked(action.policy().capacity()) };
+        let denied = || Taken::from_nobody(0, Decision::blocked(action.policy().capacity()));
         has(&self.blocked).then(denied)
     }
 
@@ -178,10 +194,8 @@ impl Options {
     /// Tells every observer, whatever the others do.
     pub(super) fn tell(&self, mut event: impl FnMut(&dyn Observer)) {
         for observer in &self.observers {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| event(&**observer))) {
+            if contain(|| event(&**observer)).is_none() {
                 add_one(&self.counters.observer_panics);
-                // What was thrown may panic when it is dropped.
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
             }
         }
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::course::Course;
 use super::detached::{Held, ask_held};
-use super::{RateLimiter, Taken};
+use super::{RateLimiter, Taken, Taker};
 use crate::observe::Call;
-use crate::{Action, Decision, Limited, Source, Store, StoreUnavailableError};
+use crate::{Action, Decision, Limited, Store, StoreUnavailableError};
 
 impl<S: Store> RateLimiter<S> {
     /// Takes an `estimate` of units now, to be settled by [`Reservation::commit`] when the cost is known.
@@ -56,9 +56,10 @@ impl<S: Store> Reserve<S> {
     }
 }
 
-/// Units taken on an estimate: none, if a failure policy, a list or shadow mode admitted it. Dropped without being settled, it gives all of them back to the store that was charged:
-/// at once on memory, else on the tokio runtime that is current or was when they were taken; without one they come back
-/// with time.
+/// Units taken on an estimate: none, if a failure policy, a list or shadow mode admitted it. Dropped without being
+/// settled, it gives all of them back to whoever took them, the store or the [fallback](crate::FailurePolicy::Fallback),
+/// and to nobody else: at once on memory, else on the tokio runtime that is current or was when they were taken. Without
+/// one, or while that store does not answer, they come back with time.
 #[must_use = "a reservation that is dropped is given back"]
 pub struct Reservation<S: Store> {
     decision: Decision,
@@ -81,6 +82,9 @@ impl<S: Store> Reservation<S> {
     /// as the key has units left, its queue included; the decision is a denial if that was not far enough. A key never
     /// goes further into debt than its policy allows.
     ///
+    /// What the store took is not given back to a fallback: while the store is out of service, it comes back with time,
+    /// and the decision says where the key stands at the fallback. What is missing is charged there.
+    ///
     /// **Cancellation.** Dropped, the estimate may stay charged in place of the actual cost.
     ///
     /// # Errors
@@ -92,7 +96,7 @@ impl<S: Store> Reservation<S> {
         self.held.keep();
         let (limiter, key) = (self.held.limiter(), self.held.key());
         let mut course = Course::begin(limiter, Call::Settle, key, actual);
-        let settled = limiter.settle(&mut course, key, estimate, actual, self.held.whom()).await;
+        let settled = limiter.settle(&mut course, key, estimate, actual, self.held.taker()).await;
         Ok(course.end(settled)?.decision)
     }
 
@@ -114,15 +118,15 @@ impl<S: Store> RateLimiter<S> {
         key: &str,
         estimate: u32,
         actual: u32,
-        whom: Source,
+        taker: Option<Taker>,
     ) -> Result<Taken, StoreUnavailableError> {
         let policy = self.policy();
         let action = match actual.cmp(&estimate) {
             Ordering::Less => Action::refund(policy, key).with_cost(estimate - actual),
             Ordering::Equal => Action::peek(policy, key).with_cost(0),
-            Ordering::Greater => return self.charge(course, key, actual - estimate, whom).await,
+            Ordering::Greater => return self.charge(course, key, actual - estimate, taker).await,
         };
-        course.note(self.answer(Call::Settle, &action.at(self.now()), whom).await)
+        course.note(self.answer(Call::Settle, &action.at(self.now()), taker).await)
     }
 
     /// Charges `units` that were used already, as far as there are any.
@@ -131,11 +135,11 @@ impl<S: Store> RateLimiter<S> {
         course: &mut Course<'_, S>,
         key: &str,
         mut units: u32,
-        whom: Source,
+        taker: Option<Taker>,
     ) -> Result<Taken, StoreUnavailableError> {
         loop {
             let action = Action::consume(self.policy(), key).with_times(units).with_max_wait(Duration::MAX);
-            let taken = course.note(self.answer(Call::Settle, &action.at(self.now()), whom).await)?;
+            let taken = course.note(self.answer(Call::Settle, &action.at(self.now()), taker).await)?;
             units = units.saturating_sub(taken.units);
             if taken.units < action.times() || units == 0 {
                 return Ok(taken);

@@ -11,7 +11,8 @@ pub use self::observer::MetricsObserver;
 /// `allow_list`, `block_list`; `none` for an error).
 pub const REQUESTS: &str = "throttle_requests_total";
 
-/// Histogram, in seconds: how long one call waited for the store. Labels `policy`, `backend`.
+/// Histogram, in seconds: how long one call waited for the store, whether that ended in a decision or in an error. Labels
+/// `policy`, `backend`.
 pub const STORE_SECONDS: &str = "throttle_store_seconds";
 
 /// Counter: calls in which the store did not answer, those that a breaker kept from it included. Labels `policy`,

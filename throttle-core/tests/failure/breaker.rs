@@ -197,6 +197,35 @@ async fn who_is_told_may_ask_the_limiter() {
 }
 
 #[test]
+fn it_comes_along_unless_one_was_chosen_in_whichever_order() {
+    let state = |options: fn(RateLimiter<Store>) -> RateLimiter<Store>| {
+        Bench::of("gcra 9/h", options).limiter.breaker_state()
+    };
+    let closed = Some(BreakerState::Closed);
+    assert_eq!(state(|limiter| limiter.on_failure(FailurePolicy::FailOpen)), closed);
+    assert_eq!(state(|limiter| limiter.on_failure(FailurePolicy::FailOpen).breaker(None)), None);
+    assert_eq!(state(|limiter| limiter.breaker(None).on_failure(FailurePolicy::FailOpen)), None);
+    let back = |limiter: RateLimiter<Store>| {
+        limiter.on_failure(FailurePolicy::FailOpen).on_failure(FailurePolicy::Propagate)
+    };
+    assert_eq!(state(back), None, "it goes as it came");
+    let kept = |limiter: RateLimiter<Store>| limiter.breaker(breaker(1)).on_failure(FailurePolicy::Propagate);
+    assert_eq!(state(kept), closed);
+}
+
+#[tokio::test]
+async fn another_policy_keeps_the_breaker_that_came_along() {
+    let bench = Bench::of("gcra 9/h", |limiter| limiter.on_failure(FailurePolicy::FailOpen));
+    down(&bench);
+    for _ in 0..5 {
+        let _ = source(&bench.limiter).await;
+    }
+    let closed = bench.limiter.clone().on_failure(FailurePolicy::FailClosed);
+    assert_eq!((closed.breaker_state(), source(&closed).await), (Some(BreakerState::Open), Source::Policy));
+    assert_eq!(bench.asked(), 5);
+}
+
+#[test]
 fn what_cannot_be_a_breaker_is_refused() {
     let setting = |built: Result<Breaker, SetupError>| match built {
         Err(SetupError::Setting { setting, .. }) => setting,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throttle_core::{Effect, ErrorKind, FailurePolicy, RateLimiter, Source};
+use throttle_core::{Effect, ErrorKind, FailurePolicy, RateLimiter, Source, ThreadClock};
 use throttle_testkit::faulty::Answer;
 use throttle_testkit::{Fault, FaultyBackend, ReferenceBackend};
 
@@ -67,6 +67,21 @@ fn where_nothing_measures_time_the_backend_does() {
     let store = FaultyBackend::new(ReferenceBackend::default());
     let limiter = RateLimiter::new(policy("gcra 10/h"), store).deadline(MILLI);
     assert_eq!(limiter.blocking().check("key").unwrap().remaining(), 9);
+}
+
+#[test]
+fn on_a_runtime_without_a_timer_it_takes_a_clock() {
+    let store = FaultyBackend::new(ReferenceBackend::default());
+    let faults = store.faults();
+    let limiter = RateLimiter::new(policy("gcra 10/h"), store).deadline(MILLI);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    assert!(runtime.block_on(limiter.check("key")).unwrap().is_allowed(), "there is nothing to wait for");
+    faults.inject(Fault::hang().always());
+    let wait = || runtime.block_on(limiter.check("key"));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+    assert!(panicked.is_err(), "as documented");
+    let on_clock = limiter.clone().with_clock(ThreadClock);
+    assert_eq!(runtime.block_on(on_clock.check("key")).unwrap_err().kind(), ErrorKind::Timeout);
 }
 
 #[tokio::test]

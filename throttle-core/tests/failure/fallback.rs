@@ -137,3 +137,76 @@ async fn it_can_have_a_policy_and_lists_of_its_own() {
     assert_eq!((decision.is_allowed(), decision.source()), (true, Source::Fallback));
     assert!(bench.limiter.check("mallory").await.unwrap().is_never());
 }
+
+#[tokio::test]
+async fn what_the_store_took_never_goes_back_to_a_fallback() {
+    let (bench, local) = with_fallback("gcra 100/h", "gcra 25/h");
+    let held = async |units| bench.limiter.reserve("key", units).await.unwrap().into_result().unwrap();
+    let (dropped, released, less, equal) = (held(30).await, held(20).await, held(20).await, held(1).await);
+    let more = held(1).await;
+    outage(&bench);
+    assert!(bench.limiter.check_n("key", 24).await.unwrap().is_allowed());
+    drop(dropped);
+    settle().await;
+    for settled in [released.release().await, less.commit(3).await, equal.commit(1).await] {
+        let settled = settled.unwrap();
+        assert!(settled.is_allowed(), "done, as far as anybody can");
+        assert_eq!((settled.source(), settled.remaining()), (Source::Fallback, 1));
+    }
+    assert_eq!(more.commit(2).await.unwrap().remaining(), 0, "what is missing is charged there");
+    assert_eq!(left_of(&local).await, 0, "it admits its share and no more");
+    bench.faults.clear();
+    assert_eq!(bench.left("key").await, 28, "what the store took comes back with time");
+}
+
+#[tokio::test]
+async fn units_go_back_through_a_chain_of_fallbacks_to_where_they_came_from() {
+    let mut bench = Bench::of("gcra 100/h", |limiter| limiter);
+    let store = FaultyBackend::new(ReferenceBackend::default()).with_clock(bench.clock.clone());
+    let (second_faults, last) = (store.faults(), local("gcra 10/h", &bench.clock));
+    let second = RateLimiter::new(policy("gcra 50/h"), store)
+        .with_clock(bench.clock.clone())
+        .on_failure(FailurePolicy::fallback(last.clone()))
+        .breaker(None);
+    bench.limiter = bench.limiter.on_failure(FailurePolicy::fallback(second.clone())).breaker(None);
+    outage(&bench);
+    let held = async |units| bench.limiter.reserve("key", units).await.unwrap().into_result().unwrap();
+    let (of_second, also) = (held(20).await, held(5).await);
+    second_faults.inject(Fault::refuse(ErrorKind::Connection).always());
+    let (of_last, last_too) = (held(6).await, held(1).await);
+    assert_eq!(left_of(&last).await, 3);
+    drop(of_second);
+    settle().await;
+    assert_eq!(also.release().await.unwrap().remaining(), 3);
+    assert_eq!(left_of(&last).await, 3, "it never took them");
+    second_faults.clear();
+    bench.faults.clear();
+    drop(of_last);
+    settle().await;
+    assert_eq!(last_too.release().await.unwrap().remaining(), 10);
+    let left_of_second = second.peek_n("key", 0).await.unwrap().remaining();
+    assert_eq!((left_of(&last).await, left_of_second, bench.left("key").await), (10, 25, 100));
+}
+
+#[tokio::test]
+async fn what_a_fallback_admits_without_taking_it_is_not_given_back() {
+    for shadow in [false, true] {
+        let mut bench = Bench::of("gcra 100/h", |limiter| limiter);
+        let store = FaultyBackend::new(ReferenceBackend::default()).with_clock(bench.clock.clone());
+        let (faults, clock) = (store.faults(), bench.clock.clone());
+        let second = RateLimiter::new(policy("gcra 50/h"), store).with_clock(clock).breaker(None);
+        let second = if shadow { second.shadow() } else { second.on_failure(FailurePolicy::FailOpen) };
+        bench.limiter = bench.limiter.on_failure(FailurePolicy::fallback(second.clone())).breaker(None);
+        outage(&bench);
+        assert!(bench.limiter.check_n("key", 50).await.unwrap().is_allowed());
+        if !shadow {
+            faults.inject(Fault::refuse(ErrorKind::Connection).always());
+        }
+        let Reserve::Held(held) = bench.limiter.reserve("key", 9).await.unwrap() else { panic!("denied") };
+        assert_eq!((held.units(), held.decision().source()), (0, Source::Fallback));
+        faults.clear();
+        drop(held);
+        settle().await;
+        assert_eq!(second.peek_n("key", 0).await.unwrap().remaining(), 0, "shadow: {shadow}");
+    }
+}

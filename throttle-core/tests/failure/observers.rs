@@ -46,6 +46,27 @@ impl Observer for Times {
     fn on_decision(&self, event: &DecisionEvent<'_>) {
         self.0.lock().push((event.elapsed, event.store_time));
     }
+
+    fn on_unavailable(&self, event: &UnavailableEvent<'_>) {
+        self.0.lock().push((Duration::ZERO, event.store_time));
+    }
+}
+
+#[tokio::test]
+async fn the_time_that_a_store_takes_to_fail_is_told_whoever_answers() {
+    let times = Arc::new(Times::default());
+    let bench = Bench::of("gcra 5/h", |limiter| {
+        limiter.deadline(SECOND).breaker(breaker(2)).observe(Arc::clone(&times))
+    });
+    bench.faults.inject(Fault::hang().always());
+    bench.passing(SECOND, bench.limiter.check("key")).await.unwrap_err();
+    let open = bench.limiter.clone().on_failure(FailurePolicy::FailOpen);
+    let _ = bench.passing(SECOND, open.check("key")).await.unwrap();
+    bench.limiter.check("key").await.unwrap_err();
+    const ZERO: Duration = Duration::ZERO;
+    let (failed, not_asked) = ((ZERO, Some(SECOND)), (ZERO, None));
+    let told = std::mem::take(&mut *times.0.lock());
+    assert_eq!(told, [failed, failed, (SECOND, Some(SECOND)), not_asked]);
 }
 
 #[tokio::test]

@@ -73,12 +73,28 @@ fn metrics_count_by_policy_and_result_and_hold_no_key() {
             ),
             "1",
         ),
-        (format!("{} backend=reference policy=api", names::STORE_SECONDS), "3 values"),
+        (format!("{} backend=reference policy=api", names::STORE_SECONDS), "4 values"),
     ] {
         assert!(lines.contains(&format!("{name}: {expected}")), "{name}: {expected} in {lines:#?}");
     }
     assert_eq!(lines.len(), 11, "{lines:#?}");
     assert!(!lines.concat().contains("marker-secret"));
+}
+
+#[test]
+fn a_store_that_stalls_is_timed_once_whoever_answers() {
+    const DEADLINE: Duration = Duration::from_millis(5);
+    for policy in [FailurePolicy::Propagate, FailurePolicy::FailOpen] {
+        let recorded = Recorded::default();
+        let limiter = limiter().on_failure(policy).deadline(DEADLINE).observe(MetricsObserver);
+        limiter.store().get_ref().faults().inject(Fault::hang().always());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        for _ in 0..2 {
+            let _ = metrics::with_local_recorder(&recorded, || runtime.block_on(limiter.check("key")));
+        }
+        let [seconds] = recorded.values(names::STORE_SECONDS)[..] else { panic!("the breaker is open then") };
+        assert!(seconds >= DEADLINE.as_secs_f64(), "{seconds}");
+    }
 }
 
 #[test]

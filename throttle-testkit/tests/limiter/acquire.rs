@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use throttle_core::Clock;
+use throttle_testkit::Fault;
 
 use super::{Bench, MICRO, SECOND, settle, soon};
 
@@ -89,6 +90,43 @@ async fn the_queue_is_no_longer_than_it_says() {
     for waiter in waiters {
         assert!(waiter.await.unwrap().is_some());
     }
+}
+
+#[tokio::test]
+async fn a_place_that_comes_too_late_because_the_answer_did_is_given_back() {
+    let slow = Duration::from_millis(900);
+    for (within, waited) in [(1_500, None), (1_899, None), (1_900, Some(1_900))] {
+        let bench = Bench::of("leaky_bucket 1/s queue 10s; leaky_bucket 2/s queue 10s");
+        let _ = bench.limiter.check("key").await.unwrap();
+        bench.faults.inject(Fault::delay(slow));
+        let within = Duration::from_millis(within);
+        let waiter = bench.spawn_acquire(within);
+        bench.until_sleeping(1).await;
+        bench.clock.advance(slow);
+        settle().await;
+        assert_eq!(waiter.is_finished(), waited.is_none(), "it waits only if that is within {within:?}");
+        let reset_after = bench.limiter.peek_n("key", 0).await.unwrap().reset_after();
+        let places = if waited.is_some() { 2 } else { 1 };
+        assert_eq!(reset_after, places * SECOND - slow, "so many places are taken");
+        bench.clock.advance(SECOND);
+        assert_eq!(waiter.await.unwrap(), waited.map(Duration::from_millis));
+    }
+}
+
+#[tokio::test]
+async fn the_denial_of_a_place_that_comes_too_late_says_how_much_too_late() {
+    let bench = Bench::of("leaky_bucket 1/s queue 10s; leaky_bucket 2/s queue 10s");
+    let _ = bench.limiter.check("key").await.unwrap();
+    bench.faults.inject(Fault::delay(SECOND / 2));
+    let limiter = bench.limiter.clone();
+    let waiter = tokio::spawn(async move { limiter.acquire("key", SECOND + SECOND / 4).await });
+    bench.until_sleeping(1).await;
+    bench.clock.advance(SECOND / 2);
+    let denial = soon(waiter).await.unwrap().unwrap();
+    assert_eq!((denial.is_allowed(), denial.delay()), (false, Duration::ZERO));
+    assert_eq!(denial.retry_after(), Some(SECOND / 4), "a second to wait, three quarters left");
+    let rules: Vec<_> = denial.rules().iter().map(throttle_core::RuleDecision::is_allowed).collect();
+    assert_eq!(rules, [false, true], "half a second would have done for the other");
 }
 
 #[tokio::test]

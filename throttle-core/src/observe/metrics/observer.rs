@@ -1,5 +1,7 @@
 //! [`MetricsObserver`]: records what a limiter does.
 
+use std::time::Duration;
+
 use ::metrics::{counter, gauge, histogram};
 
 use super::{BREAKER_STATE, REQUESTS, STORE_SECONDS, UNAVAILABLE};
@@ -23,9 +25,7 @@ pub struct MetricsObserver;
 impl Observer for MetricsObserver {
     fn on_decision(&self, event: &DecisionEvent<'_>) {
         let (policy, backend, source) = (name(event.policy), event.backend, event.decision.source());
-        if let Some(time) = event.store_time {
-            histogram!(STORE_SECONDS, "policy" => policy.clone(), "backend" => backend).record(time);
-        }
+        waited(&policy, backend, event.store_time);
         request(policy, backend, event.call, result(event.decision), source.name());
     }
 
@@ -40,7 +40,9 @@ impl Observer for MetricsObserver {
             "asked" => if event.was_asked { "yes" } else { "no" },
         )
         .increment(1);
+        // Else a decision follows, and tells the time.
         if event.is_propagated {
+            waited(&policy, error.backend(), event.store_time);
             request(policy, error.backend(), event.call, "failed", "none");
         }
     }
@@ -52,6 +54,12 @@ impl Observer for MetricsObserver {
             BreakerState::Open => 2,
         };
         gauge!(BREAKER_STATE, "breaker" => event.breaker.to_owned(), "backend" => event.backend).set(state);
+    }
+}
+
+fn waited(policy: &str, backend: &'static str, time: Option<Duration>) {
+    if let Some(time) = time {
+        histogram!(STORE_SECONDS, "policy" => policy.to_owned(), "backend" => backend).record(time);
     }
 }
 
