@@ -13,8 +13,9 @@ use throttle_core::{
     Timestamp, is_stored_as_is, stored_key,
 };
 
-use self::memory::Memory;
+use self::memory::{Memory, Version};
 use crate::denial::Denial;
+use crate::hit::record_hit;
 use crate::name::Name;
 
 /// Remembers denials, and answers from them what can have no other answer. In front of a store that is asked over a
@@ -121,6 +122,7 @@ impl<B: StoreBackend> DenyCache<B> {
         let denial = self.memory.get(Name::new(action.policy().name(), &stored_key(action.key())))?;
         let outcome = denial.answer(action, || self.clock.now())?;
         self.hits.fetch_add(1, Ordering::Relaxed);
+        record_hit(self.backend.name());
         Some(outcome)
     }
 
@@ -141,7 +143,7 @@ struct Question<'c, 'a, B: StoreBackend> {
     cache: &'c DenyCache<B>,
     action: Action<'a>,
     /// The version of what was known when it was asked.
-    seen: u64,
+    seen: Version,
     asked: Timestamp,
     is_open: bool,
 }
@@ -268,6 +270,7 @@ impl<B: StoreBackend> StoreBackend for DenyCache<B> {
         let denial = self.memory.get(Name::new(policy, key))?;
         let outcome = denial.answer_take(take, || self.clock.now())?;
         self.hits.fetch_add(1, Ordering::Relaxed);
+        record_hit(self.backend.name());
         Some(outcome)
     }
 }

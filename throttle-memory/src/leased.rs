@@ -9,7 +9,7 @@ mod slots;
 mod terms;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use foldhash::{HashSet, HashSetExt};
@@ -23,8 +23,10 @@ use tokio::runtime::Handle;
 pub use self::config::LeaseConfig;
 
 use self::flight::{Seat, Step};
+use self::slot::Failure;
 use self::slots::Slots;
 use self::terms::Terms;
+use crate::hit::record_hit;
 use crate::name::Name;
 
 /// Asks the store for more than one unit at a time, and serves busy keys from what it holds: at 10,000 decisions a
@@ -40,13 +42,16 @@ use crate::name::Name;
 /// ([`LeaseConfig::share`]), for at most five times as long as a portion is to last (20 ms,
 /// [`LeaseConfig::target`]). A key is taken one unit at first, and no more than what it asks for until it asks
 /// often: at most twice as much each time, up to what it needs for as long as a portion is to last. Of buckets, what flows
-/// off in that time is taken on top, since it cannot be held. When a fixed window ends, what is left of a portion is lost.
+/// off in that time is taken on top, since it cannot be held. What was not served in that time stays charged at the store
+/// until it is given back, or has flown back, or its fixed window ends.
 ///
 /// **What is given back.** Of a key that is not asked for any more, and of all keys when this is dropped or by
-/// [`give_back`](Self::give_back), what is still good, unless somebody else may count on its being owed: of fixed windows,
-/// what can be back a second before the window ends; of buckets that are not nearly full, what nobody has taken after, if
-/// it would take longer than a second to flow back by itself. The rest flows back with time. It takes a tokio runtime: the one that is current, or was
-/// when the store was asked. Without one, nothing is given back.
+/// [`give_back`](Self::give_back), what the last portion has left, of buckets only: what nobody has taken after, if it
+/// would take longer than a minute to flow back by itself. All else flows back with time; of a fixed window, what is left
+/// of a portion lapses with it. It takes a tokio runtime with its timer: the one that is current when the store is asked.
+/// A task looks there every tenth of a second (five times [`LeaseConfig::target`]) for as long as anything is held.
+/// Without one, only calls that come later look, and a store that needs waiting for is given nothing. A return that the
+/// store carries out more than a minute after it was sent is too late: at most a portion may then be admitted twice.
 ///
 /// **What is leased.** Consuming one's own cost now, at the store's time, under buckets and fixed windows. All else goes
 /// to the store as it is: peeks, refunds, waiting in a queue, times that are injected, sliding windows and logs (a unit
@@ -60,7 +65,8 @@ use crate::name::Name;
 /// may be up to that long too late.
 ///
 /// **Cancellation and errors.** One request per key is under way at a time, driven by whoever waits for it. An error goes
-/// to everybody who waits. When nobody waits any more it is dropped; what it was granted is lost.
+/// to everybody who waits, and so does a panic of the backend. When nobody waits any more it is dropped; what it was
+/// granted is lost.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -87,6 +93,8 @@ struct Inner<B: StoreBackend> {
     clock: Arc<dyn Clock>,
     terms: Terms,
     slots: Slots<B::BaseError>,
+    /// Whether a task looks for what can be given back.
+    is_watched: AtomicBool,
     /// Where what is left is given back.
     runtime: OnceLock<Handle>,
     asked: AtomicU64,
@@ -109,6 +117,7 @@ impl<B: StoreBackend> Leased<B> {
                 clock: config.clock,
                 terms: config.terms,
                 slots: Slots::at_most(config.max_keys),
+                is_watched: AtomicBool::new(false),
                 runtime: OnceLock::new(),
                 asked: AtomicU64::new(0),
                 served: AtomicU64::new(0),
@@ -133,6 +142,12 @@ impl<B: StoreBackend> Leased<B> {
     pub fn served(&self) -> u64 {
         self.inner.served.load(Ordering::Relaxed)
     }
+}
+
+/// The backend panicked while it was asked for this caller, perhaps after it charged: nothing is asked again.
+#[expect(clippy::panic, reason = "a defect of the backend, told to each who waits")]
+fn unanswered() -> ! {
+    panic!("the backend behind a Leased panicked")
 }
 
 /// Whether units of `policy` may be held.
@@ -195,7 +210,11 @@ impl<B: StoreBackend> StoreBackend for Leased<B> {
             for _ in 0..flight::ROUNDS {
                 match self.inner.step(action, &mut seat) {
                     Step::Known(outcome) => return Ok(outcome),
-                    Step::Wait(flight) => flight.await?,
+                    Step::Wait(flight) => match flight.await {
+                        Ok(()) => {}
+                        Err(Failure::Store(error)) => return Err(error),
+                        Err(Failure::Panicked) => unanswered(),
+                    },
                     Step::Ask => break,
                 }
             }
@@ -255,6 +274,7 @@ impl<B: StoreBackend> StoreBackend for Leased<B> {
         }
         let outcome = slot.answer_take(take, inner.clock.now(), &inner.terms)?;
         inner.served.fetch_add(1, Ordering::Relaxed);
+        record_hit(inner.backend.name());
         Some(outcome)
     }
 }

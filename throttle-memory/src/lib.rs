@@ -9,6 +9,8 @@ mod denial;
 mod deny_cache;
 mod error;
 #[cfg(feature = "cache")]
+mod hit;
+#[cfg(feature = "cache")]
 mod leased;
 mod lock;
 #[cfg(feature = "cache")]

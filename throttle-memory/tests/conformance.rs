@@ -7,7 +7,8 @@ use throttle_memory::MemoryBackend;
 use throttle_testkit::Conformance;
 
 fn main() -> ExitCode {
-    let group = Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) });
+    let group = Conformance::of("group-memory", || async { Ok(GroupCommit::new(MemoryBackend::default())) })
+        .counts(|group, policy| async move { Ok(group.get_ref().keys_of(&policy).try_into()?) });
     let suite = Conformance::of("memory", || async { Ok(MemoryBackend::default()) })
         .counts(|memory, policy| async move { Ok(memory.keys_of(&policy).try_into()?) })
         .with_locks()
@@ -21,16 +22,17 @@ fn with_caches(suite: Conformance<MemoryBackend>) -> Conformance<MemoryBackend> 
 
     let memory = MemoryBackend::default;
     let grouped = move || DenyCache::new(GroupCommit::new(memory()));
+    let deny = Conformance::of("deny-memory", move || async move { Ok(DenyCache::new(memory())) })
+        .counts(|deny, policy| async move { Ok(deny.get_ref().keys_of(&policy).try_into()?) });
+    let deny_group = Conformance::of("deny-group-memory", move || async move { Ok(grouped()) })
+        .counts(|deny, policy| async move { Ok(deny.get_ref().get_ref().keys_of(&policy).try_into()?) });
+    let leased = Conformance::of("leased-memory", move || async move { Ok(Leased::new(memory())) });
+    let both = move || async move { Ok(Leased::new(DenyCache::new(memory()))) };
     suite
-        .and(Conformance::of("deny-memory", move || async move { Ok(DenyCache::new(memory())) }))
-        .and(Conformance::of("deny-group-memory", move || async move { Ok(grouped()) }))
-        .and(Conformance::of("leased-memory", move || async move { Ok(Leased::new(memory())) }))
-        .and(
-            Conformance::of("leased-deny-memory", move || async move {
-                Ok(Leased::new(DenyCache::new(memory())))
-            })
-            .with_locks(),
-        )
+        .and(deny.with_locks())
+        .and(deny_group)
+        .and(leased.with_locks())
+        .and(Conformance::of("leased-deny-memory", both).with_locks())
 }
 
 #[cfg(not(feature = "cache"))]

@@ -86,8 +86,9 @@ impl<B: LockBackend> Conformance<B> {
 }
 
 impl<B: StoreBackend> Conformance<B> {
-    /// The suite for the backend that `connect` makes, called `name` in the names of its trials. It is made once, when
-    /// the first trial needs it, on the tokio runtime on which all trials run.
+    /// The suite for the backend that `connect` makes, called `name` in the names of its trials. It is made when the first
+    /// trial needs it, on the tokio runtime on which all trials run, and once more for each trial that looks at what is
+    /// stored: others inject times, after which a store need not let anything expire by its own.
     pub fn of<F, Fut>(name: &str, connect: F) -> Self
     where
         F: Fn() -> Fut + Send + Sync + 'static,

@@ -27,6 +27,13 @@ pub(super) struct Memory {
     epoch: AtomicU64,
 }
 
+/// What a question was asked under.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Version {
+    key: u64,
+    epoch: u64,
+}
+
 struct Kept {
     epoch: u64,
     denial: Denial,
@@ -55,30 +62,35 @@ impl Memory {
     }
 
     /// The version of what is known of a key, to be named with what comes of a question.
-    pub(super) fn version(&self, name: Name<'_>) -> u64 {
-        self.joint_version(*self.stripe(name).lock())
+    pub(super) fn version(&self, name: Name<'_>) -> Version {
+        let key = *self.stripe(name).lock();
+        Version { key, epoch: self.epoch.load(Ordering::SeqCst) }
     }
 
     /// Remembers a denial, unless the key has changed since its version was `seen`.
-    pub(super) fn remember(&self, name: Name<'_>, seen: u64, denial: Denial) {
+    pub(super) fn remember(&self, name: Name<'_>, seen: Version, denial: Denial) {
         let version = self.stripe(name).lock();
-        if self.joint_version(*version) == seen && !denial.lives().is_zero() {
-            let epoch = self.epoch.load(Ordering::SeqCst);
-            self.denials.insert(name.to_owned(), Arc::new(Kept { epoch, denial }));
+        if *version == seen.key {
+            self.keep(name, seen.epoch, denial);
         }
     }
 
     /// The key has changed, and what was denied on top of that is true now, unless it has changed otherwise, too.
-    pub(super) fn replace(&self, name: Name<'_>, seen: u64, denial: Option<Denial>) {
+    pub(super) fn replace(&self, name: Name<'_>, seen: Version, denial: Option<Denial>) {
         let mut version = self.stripe(name).lock();
-        let is_latest = self.joint_version(*version) == seen;
+        let is_latest = *version == seen.key;
         *version += 1;
-        match denial.filter(|denial| is_latest && !denial.lives().is_zero()) {
-            Some(denial) => {
-                let epoch = self.epoch.load(Ordering::SeqCst);
-                self.denials.insert(name.to_owned(), Arc::new(Kept { epoch, denial }));
-            }
-            None => self.denials.invalidate(&name),
+        self.denials.invalidate(&name);
+        if let Some(denial) = denial.filter(|_| is_latest) {
+            self.keep(name, seen.epoch, denial);
+        }
+    }
+
+    /// Under the epoch in which it was asked for, not the present one: all may be forgotten at any moment, and then it is
+    /// never found.
+    fn keep(&self, name: Name<'_>, epoch: u64, denial: Denial) {
+        if !denial.lives().is_zero() {
+            self.denials.insert(name.to_owned(), Arc::new(Kept { epoch, denial }));
         }
     }
 
@@ -93,11 +105,6 @@ impl Memory {
     pub(super) fn forget_all(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
         self.denials.invalidate_all();
-    }
-
-    /// Both parts only rise, so their sum is the same only if both are.
-    fn joint_version(&self, version: u64) -> u64 {
-        version + self.epoch.load(Ordering::SeqCst)
     }
 
     #[expect(clippy::indexing_slicing, reason = "below the length")]
@@ -133,5 +140,41 @@ impl Expiry<OwnedName, Arc<Kept>> for WithItself {
         _: Option<Duration>,
     ) -> Option<Duration> {
         Some(kept.denial.lives())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use throttle_core::kernel::{PolicyState, decide};
+    use throttle_core::{Action, Policy, Rule, Timestamp};
+
+    use super::*;
+
+    /// Whatever comes between: a denial of before is not known after.
+    #[test]
+    fn a_denial_that_was_asked_for_before_all_was_forgotten_is_never_found() {
+        let policy = Policy::new("p", [Rule::gcra("1/h").unwrap()]).unwrap();
+        let now = Timestamp::from_micros(1_700_000_000_000_000).unwrap();
+        let action = Action::consume(&policy, "key");
+        let mut state = PolicyState::fresh(&policy);
+        decide(&action, now, &mut state);
+        let outcome = decide(&action, now, &mut state);
+        let denial = || Denial::of(&action, &outcome, (now, now), Duration::from_secs(9)).unwrap();
+        let name = Name::new(policy.name(), "key");
+        let memory = Memory::new(10);
+        memory.remember(name, memory.version(name), denial());
+        assert!(memory.get(name).is_some());
+        for changes in [false, true] {
+            let seen = memory.version(name);
+            // As late as it can be: the version was compared, and what is kept is about to be kept.
+            memory.forget_all();
+            memory.keep(name, seen.epoch, denial());
+            assert!(memory.get(name).is_none());
+            match changes {
+                false => memory.remember(name, seen, denial()),
+                true => memory.replace(name, seen, Some(denial())),
+            }
+            assert!(memory.get(name).is_none(), "{changes}");
+        }
     }
 }

@@ -1,16 +1,17 @@
 //! Callers who wait for more, and the one request that brings it.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
 use throttle_core::{Action, Outcome, Policy, StoreBackend};
-use tokio::runtime::Handle;
 
 use super::portion::Portion;
-use super::slot::{Flight, Order, Place};
+use super::slot::{Failure, Flight, Order, Place};
 use super::{Inner, leased_units};
 use crate::denial::Denial;
+use crate::hit::record_hit;
 use crate::moment::Moment;
 use crate::name::Name;
 
@@ -64,10 +65,11 @@ impl<B: StoreBackend> Inner<B> {
             slot.count(seat.units);
         }
         if let Some(outcome) = slot.answer(action, seat.units, seat.place, now, &self.terms) {
-            if let Some(place) = seat.place.take() {
-                slot.leave(place, seat.units);
-            }
             self.served.fetch_add(1, Ordering::Relaxed);
+            match seat.place.take() {
+                Some(place) => slot.leave(place, seat.units),
+                None => record_hit(self.backend.name()),
+            }
             return Step::Known(outcome);
         }
         if action.times() > 1 {
@@ -97,31 +99,36 @@ impl<B: StoreBackend> Inner<B> {
         let outcome = slot.answer(action, units, None, self.clock.now(), &self.terms)?;
         slot.count(units);
         self.served.fetch_add(1, Ordering::Relaxed);
+        record_hit(self.backend.name());
         Some(outcome)
     }
 
     /// Asks the store, once this is polled.
     fn fly(self: &Arc<Self>, policy: &Policy, key: &str, order: Order) -> Flight<B::BaseError> {
         let (inner, policy, key) = (Arc::clone(self), policy.clone(), Box::<str>::from(key));
-        let flight = async move {
-            let ask = Action::consume(&policy, &key).with_cost(order.cost).with_times(order.times);
-            if let Ok(runtime) = Handle::try_current() {
-                let _ = inner.runtime.set(runtime);
-            }
-            inner.asked.fetch_add(1, Ordering::Relaxed);
-            let asked = inner.clock.now();
-            let outcome = inner.backend.decide(&ask).await?;
-            let times = (asked, inner.clock.now());
-            let moment = Moment::new(outcome.now(), times.0, times.1);
-            let denial = Denial::of(&ask, &outcome, times, inner.terms.target);
-            let portion = Portion::of(&ask, &outcome, moment, order.due);
-            let name = Name::new(policy.name(), &key);
-            let mut shard = inner.slots.shard(name);
-            if let Some(slot) = shard.get(name).filter(|slot| slot.id() == order.slot) {
-                slot.land(portion, denial);
-            }
-            Ok(())
-        };
-        flight.boxed().shared()
+        let flight = async move { inner.bring(&policy, &key, order).await.map_err(Failure::Store) };
+        // A panic ends the flight for all who wait: they would not be woken otherwise.
+        let flight = AssertUnwindSafe(flight).catch_unwind();
+        flight.map(|brought| brought.unwrap_or(Err(Failure::Panicked))).boxed().shared()
+    }
+
+    /// Asks the store for what was ordered, and puts it into its slot.
+    async fn bring(self: &Arc<Self>, policy: &Policy, key: &str, order: Order) -> Result<(), B::BaseError> {
+        let ask = Action::consume(policy, key).with_cost(order.cost).with_times(order.times);
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        let asked = self.clock.now();
+        let outcome = self.backend.decide(&ask).await?;
+        let times = (asked, self.clock.now());
+        let moment = Moment::new(outcome.now(), times.0, times.1);
+        let denial = Denial::of(&ask, &outcome, times, self.terms.target);
+        let portion = Portion::of(&ask, &outcome, moment, order.due);
+        let name = Name::new(policy.name(), key);
+        let mut shard = self.slots.shard(name);
+        if let Some(slot) = shard.get(name).filter(|slot| slot.id() == order.slot) {
+            slot.land(portion, denial);
+        }
+        drop(shard);
+        self.give_back_when_idle();
+        Ok(())
     }
 }

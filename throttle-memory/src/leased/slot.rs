@@ -8,7 +8,17 @@ use super::terms::{Demand, Pace, Terms};
 use crate::denial::Denial;
 
 /// A request for more, driven by whoever waits for it; gone when nobody does.
-pub(super) type Flight<E> = Shared<BoxFuture<'static, Result<(), E>>>;
+pub(super) type Flight<E> = Shared<Bringing<E>>;
+
+type Bringing<E> = BoxFuture<'static, Result<(), Failure<E>>>;
+
+/// Why nothing was brought.
+#[derive(Debug, Clone)]
+pub(super) enum Failure<E> {
+    Store(E),
+    /// The backend did, after it charged or before.
+    Panicked,
+}
 
 /// More than this are not kept: the oldest, which have next to nothing in them, go.
 const MAX_PORTIONS: usize = 4;
@@ -22,7 +32,7 @@ pub(super) struct Slot<E> {
     portions: Vec<Portion>,
     /// The last answer, if it denied something.
     denial: Option<Denial>,
-    flight: Option<WeakShared<BoxFuture<'static, Result<(), E>>>>,
+    flight: Option<WeakShared<Bringing<E>>>,
     /// How many callers have come to wait.
     arrivals: u64,
     /// Units that callers wait for.
@@ -49,7 +59,7 @@ pub(super) struct Order {
     pub(super) due: (u32, u64),
 }
 
-impl<E> Slot<E> {
+impl<E: Clone> Slot<E> {
     pub(super) fn new(id: u64, policy: &Policy, now: Timestamp) -> Self {
         Self {
             id,
@@ -82,15 +92,17 @@ impl<E> Slot<E> {
         self.waiting > 0 || self.flight().is_some()
     }
 
+    /// What is under way. What has ended, however, is of no use to whoever comes now, though some who waited for it may
+    /// still have to look at it.
     pub(super) fn flight(&self) -> Option<Flight<E>> {
-        self.flight.as_ref().and_then(WeakShared::upgrade)
+        self.flight.as_ref().and_then(WeakShared::upgrade).filter(|flight| flight.peek().is_none())
     }
 
     pub(super) fn set_flight(&mut self, flight: &Flight<E>) {
         self.flight = flight.downgrade();
     }
 
-    /// The last of what was brought, to be given back.
+    /// The last of what was brought, to be given back. Older ones lapse: others may have taken after them.
     pub(super) fn into_portion(mut self) -> Option<Portion> {
         self.portions.pop()
     }

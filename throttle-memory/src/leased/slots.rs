@@ -38,7 +38,7 @@ pub(super) struct Leftover {
     pub(super) key: Box<str>,
 }
 
-impl<E> Slots<E> {
+impl<E: Clone> Slots<E> {
     pub(super) fn at_most(max_keys: usize) -> Self {
         let hasher = RandomState::default();
         let shard = |_| {
@@ -88,6 +88,12 @@ impl<E> Slots<E> {
         shard.map(|mut shard| shard.sweep(now, span)).unwrap_or_default()
     }
 
+    /// The same for all shards that are not in use.
+    pub(super) fn sweep_all(&self, now: Timestamp, span: Duration) -> Vec<Leftover> {
+        let shards = self.shards.iter().filter_map(Mutex::try_lock);
+        shards.flat_map(|mut shard| shard.sweep(now, span)).collect()
+    }
+
     /// Lets go of a key.
     pub(super) fn forget(&self, name: Name<'_>) {
         let slot = self.shard(name).slots.remove(&name);
@@ -104,7 +110,7 @@ impl<E> Slots<E> {
     }
 }
 
-impl<E> Shard<E> {
+impl<E: Clone> Shard<E> {
     pub(super) fn get(&mut self, name: Name<'_>) -> Option<&mut Slot<E>> {
         self.slots.get_mut(&name)
     }

@@ -171,6 +171,7 @@ mod tests {
             }
             may
         });
-        assert_eq!(asks.count(), 50 + 9);
+        // Nine at once, and one every 20 ms after that.
+        assert_eq!(asks.count(), 9 + 49);
     }
 }

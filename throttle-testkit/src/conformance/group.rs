@@ -68,12 +68,13 @@ pub(super) struct Group<'a, B> {
     name: &'static str,
     ignored: Option<&'static str>,
     measures_time: bool,
+    shares: bool,
     cases: Vec<Case>,
 }
 
 impl<'a, B: StoreBackend> Group<'a, B> {
     pub(super) fn new(variant: &'a Arc<Variant<B>>, name: &'static str) -> Self {
-        Self { variant, name, ignored: None, measures_time: false, cases: Vec::new() }
+        Self { variant, name, ignored: None, measures_time: false, shares: true, cases: Vec::new() }
     }
 
     /// Ignores what is added from here on, unless `condition`.
@@ -85,6 +86,12 @@ impl<'a, B: StoreBackend> Group<'a, B> {
     /// Nobody else lets time pass while one of these trials runs.
     pub(super) fn measuring_time(mut self) -> Self {
         self.measures_time = true;
+        self
+    }
+
+    /// Each of these trials has a backend of its own, to which others bring nothing.
+    pub(super) fn each_alone(mut self) -> Self {
+        self.shares = false;
         self
     }
 
@@ -116,6 +123,7 @@ impl<'a, B: StoreBackend> Group<'a, B> {
         law: impl FnOnce(&Lab<B>) -> Checked + Send + 'static,
     ) -> Self {
         let (variant, ignored, measures) = (Arc::clone(self.variant), self.ignored, self.measures_time);
+        let shares = self.shares;
         let name = format!("{}::{}::{}", variant.name, self.name, name.into());
         let run = move || match (variant.readiness(), ignored) {
             (Readiness::Missing(reason), _) => Err(reason.into()),
@@ -123,7 +131,10 @@ impl<'a, B: StoreBackend> Group<'a, B> {
             (Readiness::Ready, Some(reason)) => Ok(Completion::ignored_with(reason)),
             (Readiness::Ready, None) => {
                 let runtime = runtime()?;
-                let backend = runtime.block_on(variant.backend())?;
+                let backend = match shares {
+                    true => runtime.block_on(variant.backend())?,
+                    false => runtime.block_on(variant.another_backend())?,
+                };
                 let time =
                     (measures && variant.pass.is_some()).then(|| runtime.block_on(variant.time.write()));
                 let lab = Lab::new(Arc::clone(&variant), backend, time.is_some());

@@ -77,13 +77,16 @@ impl<B: StoreBackend> Variant<B> {
         }
     }
 
+    /// The one that trials share.
     pub(super) async fn backend(&self) -> Result<Arc<B>, String> {
-        let connect = || async {
-            let connected = tokio::time::timeout(self.deadline, (self.connect)()).await;
-            let connected = connected.map_err(|_| format!("no connection within {:?}", self.deadline))?;
-            connected.map(Arc::new).map_err(|error| format!("cannot connect: {}", chain(&*error)))
-        };
-        self.backend.get_or_init(connect).await.clone()
+        self.backend.get_or_init(|| self.another_backend()).await.clone()
+    }
+
+    /// One that nobody else has.
+    pub(super) async fn another_backend(&self) -> Result<Arc<B>, String> {
+        let connected = tokio::time::timeout(self.deadline, (self.connect)()).await;
+        let connected = connected.map_err(|_| format!("no connection within {:?}", self.deadline))?;
+        connected.map(Arc::new).map_err(|error| format!("cannot connect: {}", chain(&*error)))
     }
 
     pub(super) fn readiness(&self) -> Readiness {
