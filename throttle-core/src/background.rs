@@ -42,6 +42,14 @@ impl<T: Send + 'static> Drop for SeenThrough<T> {
     }
 }
 
+/// Runs what users gave, and whose panic must change nothing; whether it panicked.
+pub(crate) fn contained(run: impl FnOnce()) -> bool {
+    let Err(payload) = catch_unwind(AssertUnwindSafe(run)) else { return false };
+    // What was thrown may panic when it is dropped.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
+    true
+}
+
 /// Runs `future` to its end: here if it needs no waiting, else on the current tokio runtime or the one given; with
 /// neither, not. Called from destructors, so a panic of a backend ends here.
 pub(crate) fn finish(future: impl Future<Output = ()> + Send + 'static, runtime: Option<Handle>) {

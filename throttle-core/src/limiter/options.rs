@@ -1,12 +1,12 @@
 //! What a limiter can be told beyond policy and store. All of it is in one place, which a plain limiter does not have.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::{RateLimiter, Taken};
+use crate::background::contained;
 use crate::observe::Observer;
 use crate::{
     Action, AnyLimiter, Breaker, BreakerState, Clock, Decision, ErrorKind, FailurePolicy, KeyList, Source,
@@ -178,10 +178,8 @@ impl Options {
     /// Tells every observer, whatever the others do.
     pub(super) fn tell(&self, mut event: impl FnMut(&dyn Observer)) {
         for observer in &self.observers {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| event(&**observer))) {
+            if contained(|| event(&**observer)) {
                 add_one(&self.counters.observer_panics);
-                // What was thrown may panic when it is dropped.
-                let _ = catch_unwind(AssertUnwindSafe(|| drop(payload))).map_err(std::mem::forget);
             }
         }
     }
