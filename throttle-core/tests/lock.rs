@@ -207,6 +207,27 @@ async fn the_first_question_is_cut_off_too_and_what_it_gets_later_goes_back() {
     assert!(lock.acquire_within(SECOND).await.unwrap().is_some());
 }
 
+/// Its last question has less time than the others took: that is no fault of the store.
+#[tokio::test]
+async fn a_busy_lock_on_a_slow_store_is_busy() {
+    let clock = ManualClock::new(SystemClock.now());
+    let store = ReferenceBackend::with_clock(clock.clone());
+    let faulty = FaultyBackend::new(store).with_clock(clock.clone());
+    let faults = faulty.faults();
+    let terms = LockTerms::default().clock(clock.clone()).without_renewal();
+    let lock = Lock::new(faulty, "name").with_terms(terms);
+    let _held = lock.try_acquire().await.unwrap().unwrap();
+    faults.inject(Fault::delay(Duration::from_millis(400)).on(Operation::Acquire).always());
+    let started = clock.now();
+    let waiting = tokio::spawn(async move { lock.acquire_within(SECOND).await.unwrap().is_none() });
+    while !waiting.is_finished() {
+        clock.advance(clock.until_next().unwrap_or_default());
+        tokio::task::yield_now().await;
+    }
+    assert!(waiting.await.unwrap());
+    assert_eq!(clock.now().saturating_since(started), SECOND);
+}
+
 #[test]
 fn without_a_runtime_a_free_lock_is_taken_and_waiting_terms_are_checked() {
     let (lock, _) = lock();
