@@ -132,8 +132,9 @@ async fn callers_that_give_up_leave_nothing_for_longer_than_the_time_to_live() {
 async fn o_87_compaction_disturbs_no_waiter() {
     let own = Own::start(&[]).await;
     let (backend, mut client) = (own.backend().await, own.client().await);
-    let lock = Lock::new(backend.clone(), "lock")
-        .with_terms(LockTerms::default().poll(Duration::from_millis(5)).ttl(Duration::from_secs(3)).unwrap());
+    let lock = Lock::new(backend.clone(), "lock").with_terms(
+        LockTerms::default().poll(Duration::from_millis(5)).unwrap().ttl(Duration::from_secs(3)).unwrap(),
+    );
     let first = lock.try_acquire().await.unwrap().unwrap();
     let waits = tokio::spawn({
         let lock = lock.clone();

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use crate::{BaseErrorSet, Effect, ErrorKind, StoreUnavailableError};
 
-/// The [deadline](crate::RateLimiter::deadline) passed before the store answered. The call was dropped: what it asked
-/// for was done or not, and is not asked again.
+/// The [deadline](crate::RateLimiter::deadline) of a limiter, or the time for taking a [lock](crate::lock::Lock), passed
+/// before the store answered. What was asked for was done or not, and is not asked again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("no answer within {limit:?}")]
 pub struct DeadlineExceeded {
-    /// The deadline.
+    /// How long that was.
     pub limit: Duration,
 }
 

@@ -12,16 +12,21 @@ use super::claim::Claim;
 use super::renewal::Renewal;
 use super::{Acquisition, Lease, LockGuard, LockTerms};
 use crate::background::SeenThrough;
-use crate::{Effect, Guarded, LockBackend, LockStore, StoreUnavailableError};
+use crate::failure::DeadlineExceeded;
+use crate::{Effect, Guarded, LockBackend, LockStore, Operation, StoreUnavailableError};
 
 /// Who waits and has less left than this asks no more.
 const TOO_LITTLE: Duration = Duration::from_millis(4);
+
+/// A question that is cut off sooner than this says nothing about the store.
+const FAIR: Duration = Duration::from_millis(20);
 
 /// A lock: one holder at a time, among all who use the same name on the same store. Cheap to clone.
 ///
 /// It is not reentrant: a second acquisition by the same program waits for the first one. It is held for a time that its
 /// guard prolongs, so a holder that dies frees it within the [time to live](LockTerms::ttl), and a holder that sleeps for
-/// longer has lost it: it can [know](Lease::lost), and what it writes to can [refuse](super::Fence) it.
+/// longer has lost it: it can [know](Lease::lost), and what it writes to can [refuse](super::Fence) it. After a suspend of
+/// the machine, only the latter is sure: the default [clock](LockTerms::clock) does not count it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -57,8 +62,6 @@ enum Attempt<S: LockStore> {
     Held(LockGuard<S>),
     /// By somebody else, until then at the latest if the store says so.
     Busy(Option<Duration>),
-    /// The answer came when there was nothing left of the time to live. It was given back.
-    TooLate,
 }
 
 impl<B: LockBackend> Lock<Guarded<B>> {
@@ -93,31 +96,32 @@ impl<S: LockStore> Lock<S> {
         &self.terms
     }
 
-    /// Takes the lock if it is free; none if somebody else has it, or if the answer came so late that nothing was left of
-    /// the time to live.
+    /// Takes the lock if it is free; none if somebody else has it.
     ///
     /// **Cancellation.** A dropped call is seen through in the background, and what it got goes back: nothing stays held.
     /// Without a runtime, the time to live does that.
     ///
     /// # Errors
     ///
-    /// [`StoreUnavailableError`] if the store does not answer. What it may have given all the same is given back in the
-    /// background.
+    /// [`StoreUnavailableError`] if the store does not answer, or so late that nothing is left of the time to live. What it
+    /// may have given all the same is given back in the background; if it carries out the request only after that, the
+    /// time to live frees the lock.
     pub async fn try_acquire(&self) -> Result<Option<LockGuard<S>>, StoreUnavailableError> {
         match self.attempt().await? {
             Attempt::Held(guard) => Ok(Some(guard)),
-            Attempt::Busy(_) | Attempt::TooLate => Ok(None),
+            Attempt::Busy(_) => Ok(None),
         }
     }
 
     /// Takes the lock, waiting for it at most `within`; none if it was held by others until then. It is asked for over
-    /// and over, at [random](LockTerms::poll) times: those who wait all have the same chance, and no order.
+    /// and over, at [random](LockTerms::poll) times: those who wait all have the same chance, and no order. With no time
+    /// to wait, as [`try_acquire`](Self::try_acquire).
     ///
     /// **Cancellation.** As [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     ///
-    /// [`StoreUnavailableError`] if the store does not answer.
+    /// [`StoreUnavailableError`] as for [`try_acquire`](Self::try_acquire), and if the store does not answer `within`.
     ///
     /// # Panics
     ///
@@ -126,20 +130,25 @@ impl<S: LockStore> Lock<S> {
         &self,
         within: Duration,
     ) -> Result<Option<LockGuard<S>>, StoreUnavailableError> {
+        if within.is_zero() {
+            return self.try_acquire().await;
+        }
         let started = self.terms.now();
         let left = || within.saturating_sub(self.terms.now().saturating_since(started));
-        let mut was_busy = false;
+        // How long the slowest answer took; none came before the first one.
+        let mut slowest = None;
         loop {
-            let hint = match self.attempt_in_time(was_busy.then(left)).await {
-                None => return Ok(None),
+            let given = left();
+            let hint = match self.attempt_in_time(given).await {
                 Some(attempt) => match attempt? {
                     Attempt::Held(guard) => return Ok(Some(guard)),
                     Attempt::Busy(hint) => hint,
-                    Attempt::TooLate => None,
                 },
+                None if slowest.is_some_and(|took| given < FAIR.max(took)) => return Ok(None),
+                None => return Err(self.no_answer(within)),
             };
-            was_busy = true;
             let left = left();
+            slowest = slowest.max(Some(given.saturating_sub(left)));
             if left < TOO_LITTLE {
                 self.terms.clock.sleep(left).await;
                 return Ok(None);
@@ -148,25 +157,27 @@ impl<S: LockStore> Lock<S> {
         }
     }
 
-    /// None if the store has not answered in time: to be asked only once it is known that the lock was busy, for an outage
-    /// is not.
-    async fn attempt_in_time(
-        &self,
-        left: Option<Duration>,
-    ) -> Option<Result<Attempt<S>, StoreUnavailableError>> {
-        let Some(left) = left else { return Some(self.attempt().await) };
+    /// None if the store has not answered in time.
+    async fn attempt_in_time(&self, left: Duration) -> Option<Result<Attempt<S>, StoreUnavailableError>> {
         let attempt = std::pin::pin!(self.attempt());
-        match select(attempt, self.terms.clock.sleep(left)).await {
+        // Made when it is waited for: an answer that is there at once needs no timer.
+        let time = std::pin::pin!(async { self.terms.clock.sleep(left).await });
+        match select(attempt, time).await {
             Either::Left((answer, _)) => Some(answer),
             Either::Right(_) => None,
         }
+    }
+
+    fn no_answer(&self, limit: Duration) -> StoreUnavailableError {
+        let (backend, error) = (self.store.backend_name(), DeadlineExceeded { limit });
+        StoreUnavailableError::by_limiter(backend, Operation::Acquire, error)
     }
 
     /// Until the next question. The last one comes shortly before the end.
     fn pause(&self, hint: Option<Duration>, left: Duration) -> Duration {
         let poll = self.terms.poll;
         let drawn = rand::rng().random_range(poll / 2..=poll + poll / 2);
-        let pause = hint.map_or(drawn, |free| drawn.min(free + Duration::from_millis(1)));
+        let pause = hint.map_or(drawn, |free| drawn.min(free.saturating_add(Duration::from_millis(1))));
         if pause < left { pause } else { left / 4 * 3 }
     }
 
@@ -176,13 +187,13 @@ impl<S: LockStore> Lock<S> {
         SeenThrough::new(async move {
             let mut claim = Claim::new(&lock);
             let asked = lock.terms.now();
-            let ttl = lock.terms.max_hold.and_then(|most| super::LockTtl::new(most).ok());
-            let ttl = ttl.map_or(lock.terms.ttl, |most| most.min(lock.terms.ttl));
+            let ttl = lock.terms.first_ttl();
             match lock.store.acquire(&lock.name, claim.owner, ttl).await {
                 Ok(Acquisition::Held(fence)) => {
                     let lease = Lease::new(Arc::clone(&lock.name), fence, &lock.terms, asked, ttl);
                     if !lease.is_valid() {
-                        return Ok(Attempt::TooLate);
+                        // The claim gives it back.
+                        return Err(lock.no_answer(ttl.as_duration()));
                     }
                     let renews = lock.terms.renews.then(|| Renewal::start(&lock, claim.owner, &lease, asked));
                     Ok(Attempt::Held(LockGuard::new(claim, lease, renews.flatten())))

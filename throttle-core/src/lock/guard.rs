@@ -6,13 +6,14 @@ use std::ops::Deref;
 
 use super::claim::Claim;
 use super::renewal::Renewal;
-use super::{Lease, ReleaseFailure};
+use super::{Lease, Loss, ReleaseFailure};
 use crate::{LockStore, StoreUnavailableError};
 
 /// A lock that is held, and prolonged, for as long as this lives. What is known of it is in its [`Lease`].
 ///
 /// Dropped, it is given back in the background: at once on memory, else on the tokio runtime; without one, when its time
-/// to live has passed. That neither waits nor panics. [`release`](Self::release) says what came of it.
+/// to live has passed. That neither waits nor panics. [`release`](Self::release) says what came of it. Either way, every
+/// clone of the lease is over first.
 #[must_use = "dropped, the lock is given back"]
 pub struct LockGuard<S: LockStore> {
     lease: Lease,
@@ -42,22 +43,27 @@ impl<S: LockStore> LockGuard<S> {
     }
 
     /// Completes as soon as the lock is lost, with the reason. See [`Lease::lost`].
-    pub fn lost(&self) -> impl Future<Output = super::Loss> + Send + 'static {
+    pub fn lost(&self) -> impl Future<Output = Loss> + Send + 'static {
         self.lease.lost()
     }
 
-    /// Gives the lock back, and says whether it was still held. Asks up to three times while the store fails for a moment.
+    /// Gives the lock back, and says whether it was still held. Asks up to three times while the store fails for a moment,
+    /// a tenth of a second or two apart; without a tokio runtime, one right after the other.
     ///
     /// **Cancellation.** A dropped call goes on as a dropped guard does.
     ///
     /// # Errors
     ///
     /// [`StoreUnavailableError`] if the store does not answer: the lock is free when its time to live has passed.
+    ///
+    /// # Panics
+    ///
+    /// When it has to ask again on a tokio runtime without a timer, unless the terms have a clock of their own.
     pub async fn release(mut self) -> Result<Released, StoreUnavailableError> {
         drop(self.renewal.take());
-        let (claim, lease) = (&mut self.claim, &self.lease);
-        let terms = claim.lock.terms.clone();
-        match claim.release(|| lease.is_valid()).await {
+        let valid_until = self.lease.end(Loss::Released);
+        let terms = self.claim.lock.terms.clone();
+        match self.claim.release(valid_until).await {
             Ok(true) => Ok(Released::Freed),
             Ok(false) => {
                 terms.note(&ReleaseFailure::AlreadyLost);
@@ -68,6 +74,12 @@ impl<S: LockStore> LockGuard<S> {
                 Err(error)
             }
         }
+    }
+}
+
+impl<S: LockStore> Drop for LockGuard<S> {
+    fn drop(&mut self) {
+        self.lease.end(Loss::Released);
     }
 }
 

@@ -12,8 +12,10 @@ use tokio::sync::Notify;
 use super::{Fence, LockTerms, LockTtl};
 use crate::{Clock, Timestamp};
 
-/// How far two clocks may drift apart in a hundred seconds; and what a timer may be late.
+/// The part of the time to live by which the clocks of holder and store may drift apart in it: one in so many.
 const DRIFT_PARTS: u32 = 100;
+
+/// And what both may round.
 const DRIFT: Duration = Duration::from_millis(2);
 
 /// Why a lock is not held any more.
@@ -29,12 +31,19 @@ pub enum Loss {
     /// It was held for as long as the terms allow.
     #[error("the lock was held for as long as it may be")]
     HeldTooLong,
+    /// Its holder gave it back: the guard was released or dropped.
+    #[error("the lock was given back")]
+    Released,
 }
 
 /// What a holder knows of its lock. Clones are the same lease.
 ///
 /// It is valid for the time to live counted from **before** the store was asked, less a hundredth of it and 2 ms: what a
-/// clock may be off. So it ends here before it ends in the store.
+/// clock may be off. So it ends here before it ends in the store. It ends for good, for all clones, when the guard is
+/// released or dropped, before the store is asked to free the lock.
+///
+/// The clock is that of the [terms](LockTerms::clock). The default one does not run while the machine is suspended: a
+/// holder that wakes up from that may take for valid what the store let expire, and only the [fence](Lease::fence) helps.
 #[derive(Clone)]
 pub struct Lease(Arc<Inner>);
 
@@ -65,7 +74,7 @@ impl Lease {
         asked: Timestamp,
         ttl: LockTtl,
     ) -> Self {
-        let hold_end = terms.max_hold.map(|span| asked.saturating_add(span));
+        let hold_end = terms.max_hold.map(|most| asked.saturating_add(most.as_duration()));
         Self(Arc::new(Inner {
             name,
             fence,
@@ -127,21 +136,27 @@ impl Lease {
 
     /// The store prolonged the lock by `ttl`, when it was asked at `asked`. False if that came too late.
     pub(super) fn prolong(&self, asked: Timestamp, ttl: LockTtl) -> bool {
-        let is_in_time = self.is_valid();
-        if is_in_time {
-            *self.0.validity.lock() = validity(asked, ttl, self.0.hold_end);
-            self.0.changed.notify_waiters();
-        }
-        is_in_time
+        let prolonged = validity(asked, ttl, self.0.hold_end);
+        matches!(self.replace(prolonged), Validity::Until(..))
     }
 
-    pub(super) fn end(&self, loss: Loss) {
-        let mut validity = self.0.validity.lock();
-        if matches!(*validity, Validity::Until(..)) {
-            *validity = Validity::Over(loss);
+    /// It is over, for this reason unless it was before. Returns until when it would have been valid, if it was.
+    pub(super) fn end(&self, loss: Loss) -> Option<Timestamp> {
+        match self.replace(Validity::Over(loss)) {
+            Validity::Until(until, _) => Some(until),
+            Validity::Over(_) => None,
         }
+    }
+
+    /// Puts `next` in place of what it is now, unless that is over. Returns what it was.
+    fn replace(&self, next: Validity) -> Validity {
+        let now = self.0.clock.now();
+        let mut validity = self.0.validity.lock();
+        let last = validity.at(now);
+        *validity = if matches!(last, Validity::Until(..)) { next } else { last };
         drop(validity);
         self.0.changed.notify_waiters();
+        last
     }
 
     /// For how long the lock may be prolonged at `asked`: less than `ttl` if it may not be held for so long. None if
@@ -156,12 +171,17 @@ impl Lease {
     fn look(&self) -> Validity {
         let now = self.0.clock.now();
         let mut validity = self.0.validity.lock();
-        if let Validity::Until(until, loss) = *validity
-            && now >= until
-        {
-            *validity = Validity::Over(loss);
-        }
+        *validity = validity.at(now);
         *validity
+    }
+}
+
+impl Validity {
+    fn at(self, now: Timestamp) -> Self {
+        match self {
+            Self::Until(until, loss) if now >= until => Self::Over(loss),
+            still => still,
+        }
     }
 }
 
@@ -182,5 +202,71 @@ fn validity(asked: Timestamp, ttl: LockTtl, hold_end: Option<Timestamp>) -> Vali
     match hold_end {
         Some(end) if asked.saturating_add(ttl) >= end => Validity::Until(until.min(end), Loss::HeldTooLong),
         _ => Validity::Until(until, Loss::Expired),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+    use super::*;
+    use crate::Sleep;
+
+    /// Moved by hand; nobody sleeps on it.
+    #[derive(Debug, Clone, Default)]
+    struct HandClock(Arc<AtomicU64>);
+
+    impl Clock for HandClock {
+        fn now(&self) -> Timestamp {
+            Timestamp::saturating_from_micros(self.0.load(Ordering::SeqCst))
+        }
+
+        fn sleep(&self, _: Duration) -> Sleep {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    fn lease(clock: &HandClock) -> Lease {
+        let (terms, ttl) =
+            (LockTerms::default().clock(clock.clone()), LockTtl::new(Duration::from_secs(1)).unwrap());
+        Lease::new("name".into(), Fence::new(1), &terms, clock.now(), ttl)
+    }
+
+    #[test]
+    fn what_is_over_is_neither_prolonged_nor_over_for_another_reason() {
+        let (clock, ttl) = (HandClock::default(), LockTtl::MAX);
+        let lease = lease(&clock);
+        assert!(lease.prolong(clock.now(), LockTtl::new(Duration::from_secs(1)).unwrap()));
+        assert_eq!(
+            lease.end(Loss::Released),
+            Some(Timestamp::EPOCH.saturating_add(Duration::from_millis(988)))
+        );
+        assert!(!lease.prolong(clock.now(), ttl) && lease.end(Loss::Taken).is_none() && !lease.is_valid());
+        assert_eq!(pollster::block_on(lease.lost()), Loss::Released);
+    }
+
+    /// One thread sees it expire, for a moment, while another one prolongs it over and over.
+    #[test]
+    fn a_lease_that_was_seen_to_be_over_does_not_come_back() {
+        let ttl = LockTtl::new(Duration::from_secs(1)).unwrap();
+        for _ in 0..1_000 {
+            let (clock, start, is_done) = (HandClock::default(), Barrier::new(2), AtomicBool::new(false));
+            let lease = lease(&clock);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    start.wait();
+                    while !is_done.load(Ordering::SeqCst) {
+                        lease.prolong(Timestamp::EPOCH, ttl);
+                    }
+                });
+                start.wait();
+                clock.0.store(988_000, Ordering::SeqCst);
+                assert!(!lease.is_valid());
+                clock.0.store(0, Ordering::SeqCst);
+                is_done.store(true, Ordering::SeqCst);
+            });
+            assert!(!lease.is_valid(), "once over, it stays over");
+        }
     }
 }

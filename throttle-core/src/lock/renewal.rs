@@ -43,7 +43,10 @@ async fn renew<S: LockStore>(lock: Lock<S>, owner: Owner, lease: Lease, asked: T
         due = match prolong(&lock, owner, ttl, third).await {
             Some(Ok(true)) if lease.prolong(asked, ttl) => asked.saturating_add(third),
             Some(Ok(true)) => return,
-            Some(Ok(false)) => return lease.end(Loss::Taken),
+            Some(Ok(false)) => {
+                lease.end(Loss::Taken);
+                return;
+            }
             Some(Err(_)) | None => clock.now().saturating_add(third / 4),
         };
     }

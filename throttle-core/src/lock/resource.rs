@@ -149,13 +149,9 @@ impl<S: LockStore> ResourceLock<S> {
     ///
     /// # Errors
     ///
-    /// [`ResourceError::Busy`] if somebody else has it, [`ResourceError::Unavailable`] if the store does not answer.
+    /// [`ResourceError::Busy`] if somebody else has it, [`ResourceError::Unavailable`] if the store does not answer in time.
     pub async fn acquire(&self) -> Result<LockGuard<S>, ResourceError> {
-        let guard = match self.wait {
-            Duration::ZERO => self.lock.try_acquire().await?,
-            wait => self.lock.acquire_within(wait).await?,
-        };
-        guard.ok_or_else(|| {
+        self.lock.acquire_within(self.wait).await?.ok_or_else(|| {
             let cause = LockHeld { name: Arc::clone(&self.lock.name), waited: self.wait };
             ResourceBusy { text: Arc::clone(&self.busy_text), cause }.into()
         })

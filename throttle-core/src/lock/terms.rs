@@ -1,11 +1,13 @@
 //! [`LockTerms`]: how a lock is held, and what is said when giving it back fails.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::LockTtl;
+use crate::panics::contain;
 use crate::{Clock, SetupError, StoreUnavailableError, SystemClock, Timestamp};
 
 const TTL: Duration = Duration::from_secs(30);
@@ -14,15 +16,18 @@ const POLL: Duration = Duration::from_millis(50);
 /// Below this, the margin for clocks that differ leaves too little.
 const SHORTEST: Duration = Duration::from_millis(20);
 
+const POLLS: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(3_600);
+
 /// How a lock is held. Clones count failures together.
 ///
 /// ```
 /// use std::time::Duration;
 /// use throttle_core::lock::LockTerms;
 ///
-/// let terms = LockTerms::default().ttl(Duration::from_secs(10))?.max_hold(Duration::from_secs(600));
+/// let terms = LockTerms::default().ttl(Duration::from_secs(10))?.max_hold(Duration::from_secs(600))?;
 /// assert_eq!(terms.release_failures(), 0);
 /// assert!(LockTerms::default().ttl(Duration::ZERO).is_err());
+/// assert!(LockTerms::default().poll(Duration::ZERO).is_err());
 /// # Ok::<(), throttle_core::SetupError>(())
 /// ```
 #[derive(Clone)]
@@ -30,7 +35,7 @@ const SHORTEST: Duration = Duration::from_millis(20);
 pub struct LockTerms {
     pub(super) ttl: LockTtl,
     pub(super) renews: bool,
-    pub(super) max_hold: Option<Duration>,
+    pub(super) max_hold: Option<LockTtl>,
     pub(super) poll: Duration,
     pub(super) clock: Arc<dyn Clock>,
     failed: Arc<AtomicU64>,
@@ -59,11 +64,7 @@ impl LockTerms {
     ///
     /// [`SetupError::Setting`] for less than 20 ms, and for more than a year.
     pub fn ttl(self, ttl: Duration) -> Result<Self, SetupError> {
-        if ttl < SHORTEST {
-            let reason = "use 20 ms to 365 days".to_owned();
-            return Err(SetupError::Setting { setting: "time to live of a lock", reason });
-        }
-        Ok(Self { ttl: LockTtl::new(ttl)?, ..self })
+        Ok(Self { ttl: time_held("time to live of a lock", ttl)?, ..self })
     }
 
     /// Does not prolong the lock in the background: it is lost when its time to live has passed. By default it is
@@ -74,23 +75,36 @@ impl LockTerms {
     }
 
     /// Prolongs the lock for no longer than this from its acquisition on: then it is lost. Endless by default.
-    pub fn max_hold(self, span: Duration) -> Self {
-        Self { max_hold: Some(span), ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Setting`] for less than 20 ms, and for more than a year.
+    pub fn max_hold(self, span: Duration) -> Result<Self, SetupError> {
+        Ok(Self { max_hold: Some(time_held("longest hold of a lock", span)?), ..self })
     }
 
     /// About how often those who wait ask again: every 50 ms by default. Each pause is drawn from half of it to one and
     /// a half, so that nobody has a better place than others.
-    pub fn poll(self, every: Duration) -> Self {
-        Self { poll: every.max(Duration::from_millis(1)), ..self }
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Setting`] for less than 1 ms, and for more than an hour.
+    pub fn poll(self, every: Duration) -> Result<Self, SetupError> {
+        if POLLS.contains(&every) {
+            return Ok(Self { poll: every, ..self });
+        }
+        let reason = "use 1 ms to 1 hour".to_owned();
+        Err(SetupError::Setting { setting: "pause of those who wait for a lock", reason })
     }
 
-    /// Counts validity and waits on `clock`, in place of the monotonic clock and the tokio timer.
+    /// Counts validity and waits on `clock`, in place of the monotonic clock and the tokio timer. On most systems those
+    /// stand still while the machine is suspended. Where that happens, pass a clock that does not.
     pub fn clock(self, clock: impl Clock) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
     /// Calls `hook` each time a lock is not given back: on release, or in the background after a guard was dropped. It
-    /// must not block.
+    /// must not block; a panic of it changes nothing.
     pub fn on_release_failure(self, hook: impl Fn(&ReleaseFailure) + Send + Sync + 'static) -> Self {
         Self { hook: Some(Arc::new(hook)), ..self }
     }
@@ -104,13 +118,23 @@ impl LockTerms {
     pub(super) fn note(&self, failure: &ReleaseFailure) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         if let Some(hook) = &self.hook {
-            hook(failure);
+            let _ = contain(|| hook(failure));
         }
     }
 
     pub(super) fn now(&self) -> Timestamp {
         self.clock.now()
     }
+
+    /// For how long the store is asked for the lock at first.
+    pub(super) fn first_ttl(&self) -> LockTtl {
+        self.max_hold.map_or(self.ttl, |most| most.min(self.ttl))
+    }
+}
+
+fn time_held(setting: &'static str, span: Duration) -> Result<LockTtl, SetupError> {
+    let ttl = LockTtl::new(span).ok().filter(|_| span >= SHORTEST);
+    ttl.ok_or_else(|| SetupError::Setting { setting, reason: "use 20 ms to 365 days".to_owned() })
 }
 
 impl Default for LockTerms {

@@ -169,7 +169,7 @@ impl StoreUnavailableError {
         Self::new(backend, Operation::Connect, error)
     }
 
-    /// The limiter itself did not wait for the store any longer, or did not ask it.
+    /// The limiter itself, or the lock, did not wait for the store any longer, or did not ask it.
     pub(crate) fn by_limiter(backend: &'static str, operation: Operation, error: impl BaseErrorSet) -> Self {
         Self::new(backend, operation, error)
     }

@@ -39,7 +39,7 @@ pub(super) fn cases<B: LockBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
 
 async fn sixteen_waiters_all_get_it<B: LockBackend>(lab: Lab<B>) -> Checked {
     let subject = Subject::new(&lab);
-    let lock = lock_on(&subject).with_terms(LockTerms::default().ttl(LONG)?.poll(Duration::from_millis(20)));
+    let lock = lock_on(&subject).with_terms(LockTerms::default().ttl(LONG)?.poll(Duration::from_millis(20))?);
     let first = taken(&lock).await?;
     let mut waiters = JoinSet::new();
     for _ in 0..16 {
@@ -89,7 +89,7 @@ async fn a_dropped_acquisition_leaks_nothing<B: LockBackend>(lab: Lab<B>) -> Che
 /// O-87, as users see it.
 async fn a_waiter_that_leaves_is_in_nobodys_way<B: LockBackend>(lab: Lab<B>) -> Checked {
     let subject = Subject::new(&lab);
-    let lock = lock_on(&subject).with_terms(LockTerms::default().ttl(LONG)?.poll(Duration::from_millis(5)));
+    let lock = lock_on(&subject).with_terms(LockTerms::default().ttl(LONG)?.poll(Duration::from_millis(5))?);
     let guard = taken(&lock).await?;
     let leaves = tokio::time::timeout(Duration::from_millis(100), lock.acquire_within(PATIENCE)).await;
     ensure(leaves.is_err(), || "two hold it".to_owned())?;
@@ -103,7 +103,7 @@ async fn the_lock_of_a_killed_process_is_free_within_its_time_to_live<B: LockBac
     lab: Lab<B>,
 ) -> Checked {
     let ttl = 4 * lab.lock_ttl();
-    let terms = LockTerms::default().ttl(ttl)?.poll(ttl / 50);
+    let terms = LockTerms::default().ttl(ttl)?.poll(ttl / 50)?;
     if let Ok(name) = std::env::var(HOLD) {
         let subject = Subject { lab: lab.clone(), name };
         let _guard = taken(&lock_on(&subject).with_terms(terms)).await?;
