@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::patience::Tries;
 use super::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
 use crate::lock::{Acquisition, Fence, LockTtl, Owner};
-use crate::{Clock, DataError, LockBackend, SystemClock, lock_key};
+use crate::{Clock, DataError, LockBackend, WallClock, lock_key};
 
 /// The version of the stored form.
 const FORM: u8 = 1;
@@ -133,7 +133,7 @@ impl<S: CasStore> CasBackend<S> {
         loop {
             let last =
                 current.as_ref().map(|last| number(&last.value)).transpose().map_err(CasError::Corrupt)?;
-            let next = Fence::after(last, SystemClock.now());
+            let next = Fence::after(last, WallClock.now());
             let (value, expected) = (number_bytes(next), current.as_ref().map(|last| &last.version));
             let exchange = Exchange { key: &key, expected, value: &value, ttl: NUMBER_KEPT };
             current = match self.store.compare_exchange(&exchange).await.map_err(CasError::Store)? {
