@@ -15,7 +15,7 @@ use std::time::Duration;
 pub use self::backend::CasBackend;
 pub use self::error::CasError;
 
-use crate::{BaseErrorSet, Clock, Results, SystemClock, Timestamp};
+use crate::{BaseErrorSet, Clock, Results, Timestamp, WallClock};
 
 /// A store of bytes that can replace a value if nobody else has in the meantime. [`CasBackend`] makes a
 /// [`StoreBackend`](crate::StoreBackend) of it, with every algorithm.
@@ -100,9 +100,9 @@ pub trait CasStore: Debug + Send + Sync + 'static {
     fn name(&self) -> &'static str;
 
     /// The time at which actions are decided that bring none: the clock of the store, if it can be read without asking
-    /// it, else the client's.
+    /// it, else the client's [`WallClock`].
     fn now(&self) -> Timestamp {
-        SystemClock.now()
+        WallClock.now()
     }
 
     /// The value of `key`.

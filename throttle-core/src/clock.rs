@@ -25,7 +25,8 @@ pub trait Clock: Debug + Send + Sync + 'static {
 
 /// The clock of async programs: monotonic, anchored to the Unix epoch once per process; waits on the tokio timer.
 ///
-/// A step of the wall clock after the first use is not seen.
+/// A step of the wall clock after the first use is not seen, nor what passes while the machine is suspended: who compares
+/// the time with that of other machines takes [`WallClock`].
 ///
 /// # Panics
 ///
@@ -40,6 +41,27 @@ impl Clock for SystemClock {
 
     fn sleep(&self, span: Duration) -> Sleep {
         Box::pin(tokio::time::sleep(span))
+    }
+}
+
+/// The wall clock, read each time: what machines agree on that decide together, also after one of them was suspended,
+/// during which monotonic clocks stand still. Waits on the tokio timer.
+///
+/// It steps when the clock of the machine is set, and may step back.
+///
+/// # Panics
+///
+/// `sleep` panics outside a tokio runtime, as [`tokio::time::sleep`] does.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WallClock;
+
+impl Clock for WallClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::saturating_from_micros(wall_micros())
+    }
+
+    fn sleep(&self, span: Duration) -> Sleep {
+        SystemClock.sleep(span)
     }
 }
 
@@ -67,7 +89,7 @@ fn monotonic_now() -> Timestamp {
 }
 
 /// The wall clock; a clock set before 1970 reads as the epoch.
-#[expect(clippy::disallowed_methods, reason = "the anchor of the monotonic clock")]
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
 fn wall_micros() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, crate::time::floor_micros)
 }
@@ -83,10 +105,19 @@ mod tests {
         assert!(a > Timestamp::from_micros(1_700_000_000_000_000).unwrap(), "anchored to the epoch");
     }
 
+    #[test]
+    fn the_wall_clock_reads_what_the_wall_shows() {
+        for _ in 0..1_000 {
+            let (before, now, after) = (wall_micros(), WallClock.now().as_micros(), wall_micros());
+            assert!(before <= now && now <= after, "{before} {now} {after}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn system_clock_waits_on_the_runtime() {
+    async fn async_clocks_wait_on_the_runtime() {
         let before = tokio::time::Instant::now();
         SystemClock.sleep(Duration::from_secs(3_600)).await;
-        assert!(before.elapsed() >= Duration::from_secs(3_600));
+        WallClock.sleep(Duration::from_secs(3_600)).await;
+        assert!(before.elapsed() >= Duration::from_secs(7_200));
     }
 }

@@ -29,7 +29,7 @@ mod take;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
 pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
-pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock};
+pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock, WallClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
 pub use self::error::{DataError, SetupError};
 pub use self::failure::{AnyLimiter, Breaker, BreakerBuilder, BreakerState, FailurePolicy};

@@ -56,10 +56,10 @@ impl EtcdBackend {
             .await
             .map_err(|error| SetupError::Setting { setting: "tls", reason: error.to_string() })?;
         let store = Arc::new(EtcdStore::new(config));
-        let unavailable = |error: EtcdError| StoreUnavailableError::on_connect(NAME, error);
-        store.connect(settings.connect_deadline).await.map_err(unavailable)?;
+        let connected = store.connect(settings.connect_deadline).await;
+        connected.map_err(|error| StoreUnavailableError::on_connect(NAME, error))?;
         if let Some(tolerance) = settings.skew_tolerance {
-            skew::warn(&store, tolerance).await.map_err(unavailable)?;
+            skew::warn(&store, tolerance).await;
         }
         Ok(Self { lanes: Arc::new(Lanes::new(&store, &settings)?), store })
     }

@@ -1,12 +1,16 @@
 //! [`EtcdConfig`]: where etcd is, who asks, how long is waited, and what the server allows.
 
+mod tls;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
+use etcd_client::ConnectOptions;
 use percent_encoding::percent_decode_str;
-use throttle_core::{Clock, SetupError, SystemClock, validate_prefix};
+use throttle_core::{Clock, SetupError, WallClock, validate_prefix};
+
+pub use self::tls::Tls;
 
 const DEFAULT_PORT: u16 = 2_379;
 
@@ -53,14 +57,6 @@ pub(crate) struct Settings {
 struct Login {
     user: String,
     password: String,
-}
-
-/// Whom to trust and who to be, through TLS. By default: Mozilla's certificate authorities, and nobody.
-#[derive(Clone, Default)]
-#[must_use]
-pub struct Tls {
-    authorities: Option<Vec<u8>>,
-    identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl EtcdConfig {
@@ -110,6 +106,9 @@ impl EtcdConfig {
 
     /// How long one request to the cluster may take, 500 ms by default, tries at other members included.
     ///
+    /// Connecting to a member comes on top, and so do another login when a token is gone and the request after it: each
+    /// takes up to the [`connect_deadline`](Self::connect_deadline).
+    ///
     /// # Errors
     ///
     /// [`SetupError::Setting`] if it is zero.
@@ -149,15 +148,15 @@ impl EtcdConfig {
     }
 
     /// Has [`connect`](crate::EtcdBackend::connect) compare this clock with those of other processes, and warn through
-    /// `tracing` if they differ by more than `tolerance`. Off by default: it costs a lease and a key of an hour for
-    /// each process that starts.
+    /// `tracing` if they differ by more than `tolerance`, or if they cannot be compared. Off by default: it costs a lease
+    /// and a key of an hour for each process that starts.
     #[must_use]
     pub const fn warn_of_skew(mut self, tolerance: Duration) -> Self {
         self.settings.skew_tolerance = Some(tolerance);
         self
     }
 
-    /// The clock that decides, that of the operating system by default.
+    /// The clock that decides, by default the [`WallClock`]: it is right also after the machine was suspended.
     #[must_use]
     pub fn clock(mut self, clock: impl Clock) -> Self {
         self.settings.clock = Arc::new(clock);
@@ -196,46 +195,6 @@ impl EtcdConfig {
     }
 }
 
-impl Tls {
-    /// Mozilla's certificate authorities, and no certificate of one's own.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Trusts the certificate authorities of this PEM, and no others.
-    ///
-    /// # Errors
-    ///
-    /// [`SetupError::Setting`] if it is no PEM of certificates.
-    pub fn authorities(mut self, pem: &[u8]) -> Result<Self, SetupError> {
-        self.authorities = Some(pem_of("authorities", "CERTIFICATE-----", pem)?);
-        Ok(self)
-    }
-
-    /// Shows this certificate to the servers, and proves it with this key; both in PEM.
-    ///
-    /// # Errors
-    ///
-    /// [`SetupError::Setting`] if they are no PEM of a certificate and a private key.
-    pub fn identity(mut self, certificate: &[u8], key: &[u8]) -> Result<Self, SetupError> {
-        let certificate = pem_of("certificate", "CERTIFICATE-----", certificate)?;
-        self.identity = Some((certificate, pem_of("key", "PRIVATE KEY-----", key)?));
-        Ok(self)
-    }
-
-    fn options(&self) -> TlsOptions {
-        let mut options = TlsOptions::new();
-        options = match &self.authorities {
-            Some(pem) => options.ca_certificate(Certificate::from_pem(pem)),
-            None => options.with_webpki_roots(),
-        };
-        match &self.identity {
-            Some((certificate, key)) => options.identity(Identity::from_pem(certificate, key)),
-            None => options,
-        }
-    }
-}
-
 impl Login {
     fn parse(text: &str) -> Result<Self, SetupError> {
         let (user, password) =
@@ -258,7 +217,7 @@ impl Default for Settings {
             max_txn_ops: MAX_TXN_OPS,
             remembered_keys: 10_000,
             skew_tolerance: None,
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(WallClock),
         }
     }
 }
@@ -275,16 +234,6 @@ fn address(host: &str) -> Result<String, SetupError> {
         return Err(invalid());
     }
     Ok(address)
-}
-
-fn pem_of(name: &'static str, what: &str, pem: &[u8]) -> Result<Vec<u8>, SetupError> {
-    let is_pem =
-        std::str::from_utf8(pem).is_ok_and(|text| text.contains("-----BEGIN ") && text.contains(what));
-    if is_pem {
-        Ok(pem.to_vec())
-    } else {
-        Err(setting(name, &format!("expected PEM with -----BEGIN … {what}")))
-    }
 }
 
 fn unknown_scheme() -> SetupError {
@@ -317,15 +266,6 @@ impl fmt::Debug for EtcdConfig {
     }
 }
 
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("authorities", &self.authorities.is_some())
-            .field("identity", &self.identity.is_some())
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -340,6 +280,13 @@ mod tests {
         assert_eq!(members("etcds://h:1/"), ["h:1"]);
         assert_eq!(members("etcd://u:p@a,[::1],b:1"), ["a:2379", "[::1]:2379", "b:1"]);
         assert!(EtcdConfig::new("etcds://a").unwrap().tls.is_some());
+    }
+
+    /// A monotonic clock would be behind those of the other machines for good, once this one was suspended.
+    #[test]
+    fn decisions_are_made_by_the_wall_clock() {
+        let clock = EtcdConfig::new("etcd://h").unwrap().settings.clock;
+        assert_eq!(format!("{clock:?}"), format!("{WallClock:?}"));
     }
 
     #[test]

@@ -48,7 +48,7 @@ impl Connection {
     /// Sends a request, and waits for the answer until the response deadline. When a member cannot have taken it, or the
     /// request may be repeated, it goes to the next one.
     ///
-    /// Connecting to a member for the first time has the connect deadline on top. Dropped, the request may be carried
+    /// Connecting to a member for the first time has the connect deadline on top, also while others do it. Dropped, the request may be carried
     /// out or not.
     pub(crate) async fn send<F, T>(
         &self,
@@ -99,7 +99,9 @@ impl Connection {
     where
         F: Future<Output = Result<T, etcd_client::Error>>,
     {
+        let before = Instant::now();
         let client = self.client(place).await?;
+        let deadline = deadline + before.elapsed();
         match timeout_at(deadline, request(client.clone())).await {
             Err(_) => Err(EtcdError::NoAnswerInTime),
             Ok(Err(error)) => match classify(error) {
@@ -132,17 +134,20 @@ impl Connection {
         }
     }
 
+    /// Within the connect deadline, whether this caller connects or waits for another one that does.
     async fn client(&self, place: usize) -> Result<&Client, EtcdError> {
         let member = place.checked_rem(self.members.len()).and_then(|at| self.members.get(at));
         let member = member.ok_or(EtcdError::Answer("there are no members"))?;
         let connect = || async {
-            let connect = Client::connect([&member.address], Some(self.config.options()));
-            match timeout(self.config.settings.connect_deadline, connect).await {
-                Err(_) => Err(EtcdError::NoConnectionInTime),
-                Ok(client) => client.map_err(classify_connect),
+            // While this caller waited for its turn, another may have found that the member does not answer.
+            if self.present.load(Ordering::Relaxed) != place {
+                return Err(EtcdError::NoConnectionInTime);
             }
+            let client = Client::connect([&member.address], Some(self.config.options())).await;
+            client.map_err(classify_connect)
         };
-        member.client.get_or_try_init(connect).await
+        let client = timeout(self.config.settings.connect_deadline, member.client.get_or_try_init(connect));
+        client.await.unwrap_or(Err(EtcdError::NoConnectionInTime))
     }
 
     /// The next member is the present one, unless others have gone on already.
@@ -184,5 +189,45 @@ impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses = self.members.iter().map(|member| &member.address);
         f.debug_list().entries(addresses).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    const CONNECT: Duration = Duration::from_secs(1);
+    const RESPONSE: Duration = Duration::from_millis(500);
+
+    /// Members that take connections and never say anything.
+    fn silent(members: usize) -> (Vec<TcpListener>, Connection) {
+        let listeners: Vec<_> = (0..members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+        let hosts: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
+        let config = EtcdConfig::new(&format!("etcd://user:password@{}", hosts.join(","))).unwrap();
+        let config = config.connect_deadline(CONNECT).unwrap().response_deadline(RESPONSE).unwrap();
+        (listeners, Connection::new(config))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn callers_that_wait_for_one_login_have_one_deadline_each() {
+        for members in [1, 3] {
+            let (_listeners, connection) = silent(members);
+            let request = |client: Client| async move { client.kv_client().get("key", None).await };
+            let callers = (0..20_u32).map(async |nth| {
+                sleep(RESPONSE / 20 * nth).await;
+                let since = Instant::now();
+                let error = connection.send(Repeat::Freely, request).await.unwrap_err();
+                (error, since.elapsed())
+            });
+            for (error, took) in join_all(callers).await {
+                assert!(matches!(error, EtcdError::NoConnectionInTime), "{error:?}");
+                let most = RESPONSE + CONNECT + Duration::from_millis(10);
+                assert!(took <= most, "{took:?} with {members} members");
+            }
+        }
     }
 }

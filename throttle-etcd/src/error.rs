@@ -94,7 +94,17 @@ impl fmt::Debug for Cause {
     }
 }
 
-impl Error for Cause {}
+/// What lies beneath it: the driver shows its own causes in its text, and passes on none of theirs.
+impl Error for Cause {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &*self.0 {
+            etcd_client::Error::GRpcStatus(status) => status.source(),
+            etcd_client::Error::TransportError(error) => error.source(),
+            etcd_client::Error::IoError(error) => error.source(),
+            other => other.source(),
+        }
+    }
+}
 
 /// What the driver says of a request that it took.
 pub(crate) fn classify(error: etcd_client::Error) -> EtcdError {
@@ -308,6 +318,18 @@ mod tests {
         let error = classify(Status::new(Code::Unavailable, "etcdserver: no leader").into());
         assert_eq!(error.to_string(), "etcd has no leader");
         assert!(error.source().unwrap().to_string().contains("etcdserver: no leader"));
+    }
+
+    #[test]
+    fn the_chain_of_causes_goes_on_to_its_end() {
+        let refused = || std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let status = Status::from_error(Box::new(ConnectError(Box::new(refused()))));
+        let io = std::io::Error::other(ConnectError(Box::new(refused())));
+        for error in [classify(status.into()), classify(io.into())] {
+            let root = std::iter::successors(error.source(), |&error| error.source()).last().unwrap();
+            let root = root.downcast_ref::<std::io::Error>().expect("the last one is the system's");
+            assert_eq!(root.kind(), std::io::ErrorKind::ConnectionRefused, "{error:?}");
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use throttle_core::{Clock, Timestamp};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -42,9 +44,19 @@ fn width(ttl: Duration) -> u64 {
 /// The leases of one process: one for each slot that is in use.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    /// Seconds are counted from here.
-    start: Instant,
+    age: Age,
     slots: Mutex<Slots>,
+}
+
+/// The seconds since the start, by the clock that says more: a monotonic clock stands still while the machine is suspended,
+/// and the leases go on; the other one may be set back. So no lease is taken to last longer than it does.
+#[derive(Debug)]
+struct Age {
+    start: Instant,
+    clock: Arc<dyn Clock>,
+    clock_start: Timestamp,
+    /// In microseconds, what has passed by `clock` alone.
+    missed: AtomicU64,
 }
 
 /// By end and width, in seconds.
@@ -69,14 +81,14 @@ pub(crate) struct Lease {
 }
 
 impl Leases {
-    pub(crate) fn new() -> Self {
-        Self { start: Instant::now(), slots: Mutex::new(Slots::new()) }
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { age: Age::new(clock), slots: Mutex::new(Slots::new()) }
     }
 
     /// The lease for a value that is to live for `ttl`, and has the lease `present`. A value that may keep its lease does:
     /// one whose expiry stays where it was, as that of a window, has one lease however often it changes.
     pub(crate) fn choose(&self, ttl: Duration, present: Option<i64>) -> Lease {
-        let now = self.start.elapsed();
+        let now = self.age.now();
         let (needed, width) = (now.saturating_add(ttl), width(ttl));
         let mut slots = self.slots.lock();
         let ended = drop_ended(&mut slots, now.as_secs());
@@ -105,7 +117,7 @@ impl Leases {
 
     async fn grant(&self, slot: &Slot, connection: &Connection) -> Result<(), EtcdError> {
         let grant = || async {
-            let left = Duration::from_secs(slot.end).saturating_sub(self.start.elapsed());
+            let left = Duration::from_secs(slot.end).saturating_sub(self.age.now());
             let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
             lease::grant(connection, slot.id, ttl).await
         };
@@ -119,6 +131,21 @@ impl Leases {
         let removed = lost.and_then(|end| slots.remove(&end));
         drop(slots);
         drop(removed);
+    }
+}
+
+impl Age {
+    fn new(clock: Arc<dyn Clock>) -> Self {
+        let clock_start = clock.now();
+        Self { start: Instant::now(), clock, clock_start, missed: AtomicU64::new(0) }
+    }
+
+    fn now(&self) -> Duration {
+        let by_clock = self.clock.now().saturating_since(self.clock_start);
+        let counted = self.start.elapsed();
+        let missed = u64::try_from(by_clock.saturating_sub(counted).as_micros()).unwrap_or(u64::MAX);
+        let missed = self.missed.fetch_max(missed, Ordering::Relaxed).max(missed);
+        counted.saturating_add(Duration::from_micros(missed))
     }
 }
 
@@ -174,7 +201,14 @@ fn ceil_secs(span: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use throttle_testkit::ManualClock;
+
     use super::*;
+
+    /// A clock that stands still, so that the paused one counts.
+    fn still() -> ManualClock {
+        ManualClock::new(Timestamp::saturating_from_micros(1_700_000_000_000_000))
+    }
 
     const fn secs(secs: u64) -> Duration {
         Duration::from_secs(secs)
@@ -191,7 +225,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn values_share_the_lease_of_their_slot() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         let (a, b) = (leases.choose(secs(60), None), leases.choose(secs(59), None));
         assert_eq!(a.id(), b.id());
         assert_ne!(leases.choose(secs(61), None).id(), a.id());
@@ -200,10 +234,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_lease_ends_before_its_values_or_more_than_a_slot_later() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         for millis in (1..100_000).step_by(37) {
             let ttl = Duration::from_millis(millis);
-            let needed = leases.start.elapsed() + ttl;
+            let needed = leases.age.now() + ttl;
             let end = secs(leases.choose(ttl, None).slot.end);
             assert!(end >= needed && end < needed + secs(width(ttl) + 1), "{ttl:?} {end:?}");
             tokio::time::advance(Duration::from_millis(millis % 13)).await;
@@ -212,7 +246,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_value_whose_expiry_stays_keeps_its_lease() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         let first = leases.choose(secs(61), None);
         for second in 0..61 {
             let kept = leases.choose(secs(61 - second), Some(first.id()));
@@ -225,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_value_that_is_to_go_sooner_leaves_its_slot() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         let long = leases.choose(secs(3_600), None);
         let short = leases.choose(secs(10), Some(long.id()));
         assert_ne!(short.id(), long.id());
@@ -234,7 +268,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn leases_are_granted_ahead_and_slots_that_ended_are_dropped() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         let mut present = None;
         let mut ahead = 0;
         for _ in 0..10_000 {
@@ -254,10 +288,24 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_lease_that_is_gone_is_replaced() {
-        let leases = Leases::new();
+        let leases = Leases::new(Arc::new(still()));
         let first = leases.choose(secs(60), None);
         leases.forget(first.id());
         leases.forget(42);
         assert_ne!(leases.choose(secs(60), Some(first.id())).id(), first.id());
+    }
+
+    /// The machine is suspended for 50 s: its leases are that much older.
+    #[tokio::test(start_paused = true)]
+    async fn no_lease_is_taken_to_last_longer_than_it_does() {
+        let clock = still();
+        let leases = Leases::new(Arc::new(clock.clone()));
+        let old = leases.choose(secs(60), None);
+        clock.advance(secs(50));
+        assert_ne!(leases.choose(secs(30), Some(old.id())).id(), old.id(), "it ends in 10 s");
+        assert_eq!(leases.age.now(), secs(50));
+        clock.step_back(secs(3_600));
+        tokio::time::advance(secs(7)).await;
+        assert_eq!(leases.age.now(), secs(57), "set back, it takes nothing back");
     }
 }

@@ -64,8 +64,16 @@ struct Stamp {
     term: u64,
 }
 
-/// Compares clocks, warns if they differ by more than `tolerance`, and announces this one's.
-pub(crate) async fn warn(store: &EtcdStore, tolerance: Duration) -> Result<(), EtcdError> {
+/// Compares clocks, warns if they differ by more than `tolerance`, and announces this one's. If that fails, it says so, and
+/// no more: decisions do not need it.
+pub(crate) async fn warn(store: &EtcdStore, tolerance: Duration) {
+    if let Err(error) = try_warn(store, tolerance).await {
+        let error: &(dyn std::error::Error + 'static) = &error;
+        tracing::warn!(error, "the clock could not be compared with those of other processes");
+    }
+}
+
+async fn try_warn(store: &EtcdStore, tolerance: Duration) -> Result<(), EtcdError> {
     if let Some(skew) = measure(store).await?
         && skew.at_least() > tolerance
     {

@@ -48,7 +48,7 @@ impl EtcdStore {
         let Settings { prefix, max_txn_ops, clock, .. } = config.settings.clone();
         Self {
             connection: Connection::new(config),
-            leases: Leases::new(),
+            leases: Leases::new(Arc::clone(&clock)),
             contended: Contended::new(),
             prefix,
             max_txn_ops,
@@ -146,22 +146,19 @@ impl EtcdStore {
         txn::values(&response, keys.len())
     }
 
-    /// The first keys with this prefix, at most a step of them.
-    async fn keys(&self, prefix: &str) -> Result<Vec<Vec<u8>>, EtcdError> {
+    /// The keys from `from` to before `end`, the first step of them.
+    async fn keys(&self, from: &[u8], end: &[u8]) -> Result<GetResponse, EtcdError> {
         let request = |client| async move {
-            let options = GetOptions::new().with_prefix().with_keys_only().with_limit(REMOVE_STEP);
-            kv(&client).get(prefix, Some(options)).await
+            let options = GetOptions::new().with_range(end).with_keys_only().with_limit(REMOVE_STEP);
+            kv(&client).get(from, Some(options)).await
         };
-        let mut page = self.connection.send(Repeat::Freely, request).await?;
-        Ok(page.take_kvs().into_iter().map(|pair| pair.into_key_value().0).collect())
+        self.connection.send(Repeat::Freely, request).await
     }
 
-    /// Removes the keys from `first` to `last`; how many there were. Repeated after a lost answer, it would count wrong.
-    async fn remove_range(&self, first: &[u8], last: &[u8]) -> Result<u64, EtcdError> {
-        let end = [last, &[0]].concat();
-        let request = |client| {
-            let end = end.clone();
-            async move { kv(&client).delete(first, Some(DeleteOptions::new().with_range(end))).await }
+    /// Removes the keys from `from` to before `end`; how many there were. Repeated after a lost answer, it would count wrong.
+    async fn remove_range(&self, from: &[u8], end: &[u8]) -> Result<u64, EtcdError> {
+        let request = |client| async move {
+            kv(&client).delete(from, Some(DeleteOptions::new().with_range(end))).await
         };
         let response = self.connection.send(Repeat::Never, request).await?;
         Ok(u64::try_from(response.deleted()).unwrap_or(0))
@@ -222,15 +219,22 @@ impl CasStore for EtcdStore {
     }
 
     async fn remove(&self, key: &str) -> Result<bool, EtcdError> {
-        self.remove_range(key.as_bytes(), key.as_bytes()).await.map(|removed| removed > 0)
+        self.remove_range(key.as_bytes(), &next_key(key.as_bytes())).await.map(|removed| removed > 0)
     }
 
+    /// Once from the first key to the last: what others store behind it stays, so it ends however busy the keys are.
     async fn remove_prefix(&self, prefix: &str) -> Result<u64, EtcdError> {
+        let (mut from, end) = prefix_range(prefix);
         let mut removed = 0;
         loop {
-            let keys = self.keys(prefix).await?;
-            let (Some(first), Some(last)) = (keys.first(), keys.last()) else { return Ok(removed) };
-            removed += self.remove_range(first, last).await?;
+            let page = self.keys(&from, &end).await?;
+            let Some(last) = page.kvs().last() else { return Ok(removed) };
+            let next = next_key(last.key());
+            removed += self.remove_range(&from, &next).await?;
+            if !page.more() {
+                return Ok(removed);
+            }
+            from = next;
         }
     }
 
@@ -240,10 +244,42 @@ impl CasStore for EtcdStore {
     }
 }
 
+/// The first key that is greater.
+fn next_key(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
+}
+
+/// The first key that may have this prefix, and the end of them. etcd takes the key 0 for the least, and the end 0 for none.
+/// No byte of UTF-8 is 255.
+fn prefix_range(prefix: &str) -> (Vec<u8>, Vec<u8>) {
+    let Some((last, rest)) = prefix.as_bytes().split_last() else { return (vec![0], vec![0]) };
+    (prefix.into(), [rest, &[last.saturating_add(1)]].concat())
+}
+
 /// What came of several at once, for each of them.
 fn for_each<T>(all: Result<Vec<T>, EtcdError>, count: usize) -> Results<T, EtcdError> {
     match all {
         Ok(all) => all.into_iter().map(Ok).collect(),
         Err(error) => std::iter::repeat_with(|| Err(error.clone())).take(count).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_what_has_the_prefix_and_nothing_else() {
+        let (from, end) = prefix_range("throttle:1:p:");
+        let is_in = |key: &[u8]| *from <= *key && *key < *end;
+        assert!(
+            ["throttle:1:p:", "throttle:1:p:a", "throttle:1:p:\u{10ffff}"]
+                .iter()
+                .all(|key| is_in(key.as_bytes()))
+        );
+        assert!(
+            ["throttle:1:p", "throttle:1:p;", "throttle:1:pp:a", ""].iter().all(|key| !is_in(key.as_bytes()))
+        );
+        assert_eq!(prefix_range(""), (vec![0], vec![0]), "all there are");
     }
 }

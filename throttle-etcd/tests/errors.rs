@@ -167,6 +167,26 @@ async fn users() {
     }
 }
 
+/// The comparison of clocks is a diagnostic: that its keys are not allowed keeps nobody from deciding.
+#[tokio::test]
+async fn clocks_that_cannot_be_compared_stop_nobody() {
+    let own = with_users(&[]).await;
+    let root = ["--user", "root:secret"];
+    for command in [
+        "user add narrow:secret",
+        "role add narrow",
+        "role grant-permission narrow readwrite throttle:1: --prefix",
+        "role grant-permission narrow read throttle:ping",
+        "user grant-role narrow narrow",
+    ] {
+        own.ctl(&root.into_iter().chain(command.split(' ')).collect::<Vec<_>>());
+    }
+    let config = login(&own, "narrow:secret").warn_of_skew(Duration::from_secs(1));
+    let backend = EtcdBackend::connect(config).await.unwrap();
+    assert!(matches!(backend.skew().await.unwrap_err(), EtcdError::PermissionDenied(_)));
+    assert_eq!(consume(&backend).await.unwrap().granted(), 1);
+}
+
 #[tokio::test]
 async fn logins_that_nobody_takes() {
     let own = Own::start(&[]).await;
