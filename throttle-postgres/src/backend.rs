@@ -9,7 +9,7 @@ use crate::PostgresError;
 use crate::config::{PostgresConfig, Settings};
 use crate::connection::Connection;
 use crate::schema::{self, unsupported};
-use crate::script::{Batch, Hexadecimal};
+use crate::script::{Answers, Batch, Hexadecimal};
 use crate::sweep::{self, Sweeper};
 
 pub(crate) const NAME: &str = "postgres";
@@ -111,11 +111,31 @@ impl PostgresBackend {
     }
 
     async fn decide_batch(&self, actions: &[Action<'_>]) -> Results<Outcome, PostgresError> {
-        let batch = Batch::new(actions);
+        let answers = self.ask(Batch::new(actions)).await;
+        let missing = || Err(PostgresError::answer("an action has no answer"));
+        let mut outcomes: Vec<_> = actions.iter().map(|_| missing()).collect();
+        for (at, outcome) in answers {
+            if let Some(place) = outcomes.get_mut(at) {
+                *place = outcome;
+            }
+        }
+        outcomes
+    }
+
+    /// What had no answer, and so was not decided, is asked once more in a way that waits for others.
+    async fn ask(&self, batch: Batch<'_>) -> Answers {
+        let (mut answers, rest) = self.ask_once(&batch).await;
+        if let Some(rest) = rest {
+            answers.extend(self.ask_once(&rest).await.0);
+        }
+        answers
+    }
+
+    async fn ask_once<'b>(&self, batch: &Batch<'b>) -> (Answers, Option<Batch<'b>>) {
         let statement = batch.statement(&self.settings.prefix(), self.settings.patience());
         match self.connection.rows(&statement).await {
-            Ok(rows) => batch.outcomes(&rows),
-            Err(error) => actions.iter().map(|_| Err(error.clone())).collect(),
+            Ok(rows) => batch.answers(&rows),
+            Err(error) => (batch.failed(&error), None),
         }
     }
 

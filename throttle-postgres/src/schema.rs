@@ -25,6 +25,7 @@ const MIGRATIONS: [Migration; 1] = [Migration {
         include_str!("sql/table.sql"),
         include_str!("sql/rules.sql"),
         include_str!("sql/any_rules.sql"),
+        include_str!("sql/decide_buckets.sql"),
         include_str!("sql/decide_many.sql"),
         include_str!("sql/decide.sql"),
         include_str!("sql/lock_table.sql"),

@@ -3,42 +3,59 @@
 //!
 //! Everything is written into the statement as numbers and hexadecimal digits, which need no escaping.
 
-use std::collections::HashMap;
-use std::fmt::{self, Display, Write};
-use std::num::NonZeroU64;
+mod answers;
+mod shapes;
 
-use smallvec::SmallVec;
+use std::fmt::{self, Display, Write};
+
 use sqlx::Row;
 use sqlx::postgres::PgRow;
-use throttle_core::kernel::{
-    Bucket, BucketState, FixedWindowState, Kernel, LogSummary, RuleState, SlidingWindowState,
-};
-use throttle_core::{Action, DataError, Operand, Outcome, Results, Timestamp, stored_key};
+use throttle_core::kernel::{Bucket, Kernel};
+use throttle_core::{Action, Operand, Outcome, stored_key};
 
 use crate::PostgresError;
 
-/// Spans at least this long fit nowhere; the function still counts them.
-const ENDLESS: (u64, u32) = ((1 << 53) - 1, 0);
+use self::answers::read;
+use self::shapes::{Shapes, margin, spans};
 
-/// A batch as the function takes it: by key, those on one key in order.
+/// A batch as the functions take it: by key, those on one key in order.
 pub(crate) struct Batch<'b> {
     actions: &'b [Action<'b>],
     /// Positions in `actions`, in the order in which they are asked and answered.
     order: Vec<usize>,
+    /// Whether each is one request of a bucket on a key of its own, and none was asked yet: rows that are there already,
+    /// and that nobody else writes just now, need no lock.
+    is_hopeful: bool,
 }
+
+/// Outcomes of a batch, each with the position of its action.
+pub(crate) type Answers = Vec<(usize, Result<Outcome, PostgresError>)>;
 
 impl<'b> Batch<'b> {
     pub(crate) fn new(actions: &'b [Action<'b>]) -> Self {
-        let name =
-            |at: &usize| actions.get(*at).map(|action| (action.policy().name().as_str(), action.key()));
         let mut order: Vec<_> = (0..actions.len()).collect();
-        order.sort_by(|a, b| name(a).cmp(&name(b)));
-        Self { actions, order }
+        order.sort_by_key(|at| actions.get(*at).map(name));
+        let mut batch = Self { actions, order, is_hopeful: false };
+        let is_plain = |nth| {
+            batch.action(nth).is_some_and(|action| one_request_of_a_bucket(action).is_some())
+                && batch.name(nth) != batch.name(nth + 1)
+        };
+        batch.is_hopeful = batch.order.len() > 1 && (0..batch.order.len()).all(is_plain);
+        batch
+    }
+
+    fn action(&self, nth: usize) -> Option<&'b Action<'b>> {
+        self.actions.get(*self.order.get(nth)?)
+    }
+
+    fn name(&self, nth: usize) -> Option<(&'b str, &'b str)> {
+        self.action(nth).map(name)
     }
 
     /// The statement that decides it, with waits for rows of others of at most `patience`, in milliseconds.
     pub(crate) fn statement(&self, prefix: &str, patience: u128) -> String {
-        if let [action] = self.actions
+        if let [at] = self.order.as_slice()
+            && let Some(action) = self.actions.get(*at)
             && let Some(bucket) = one_request_of_a_bucket(action)
         {
             return decide_one(prefix, action, bucket, patience);
@@ -54,28 +71,41 @@ impl<'b> Batch<'b> {
         }
         keys.end();
         let Keys { policies, names, kinds, firsts, .. } = keys;
+        let function = if self.is_hopeful { "buckets" } else { "many" };
         format!(
-            "SELECT place, answer FROM {prefix}_decide_many_1(\
+            "SELECT place, answer FROM {prefix}_decide_{function}_1(\
              '{{{policies}}}','{{{names}}}','{{{kinds}}}','{{{firsts}}}','{{{}}}','{{{asked}}}',{patience})",
             shapes.numbers
         )
     }
 
-    /// The outcomes in the order of the actions.
-    pub(crate) fn outcomes(&self, rows: &[PgRow]) -> Results<Outcome, PostgresError> {
-        let mut answers: Vec<_> = self.actions.iter().map(|_| None).collect();
+    /// What the rows answer, and what they leave to be asked another way.
+    pub(crate) fn answers(&self, rows: &[PgRow]) -> (Answers, Option<Self>) {
+        let mut answers = Answers::with_capacity(self.order.len());
+        let mut left: Vec<_> = self.order.iter().copied().map(Some).collect();
         for row in rows {
             let place = row.try_get::<i32, _>(0).ok().and_then(|place| usize::try_from(place).ok());
-            let at = place.and_then(|place| self.order.get(place.checked_sub(1)?));
-            if let Some(at) = at
-                && let (Some(answer), Some(action)) = (answers.get_mut(*at), self.actions.get(*at))
+            let Some(nth) = place.and_then(|place| place.checked_sub(1)) else { continue };
+            if let Some(at) = left.get_mut(nth).and_then(Option::take)
+                && let Some(action) = self.actions.get(at)
             {
-                *answer = Some(read(row, action));
+                answers.push((at, read(row, action)));
             }
         }
-        let missing = || Err(PostgresError::answer("an action has no answer"));
-        answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
+        let left: Vec<_> = left.into_iter().flatten().collect();
+        let rest = Self { actions: self.actions, order: left, is_hopeful: false };
+        (answers, (self.is_hopeful && !rest.order.is_empty()).then_some(rest))
     }
+
+    /// The same answer for all of it.
+    pub(crate) fn failed(&self, error: &PostgresError) -> Answers {
+        self.order.iter().map(|at| (*at, Err(error.clone()))).collect()
+    }
+}
+
+/// What a row is found by.
+fn name<'b>(action: &Action<'b>) -> (&'b str, &'b str) {
+    (action.policy().name().as_str(), action.key())
 }
 
 /// The short way. Every argument is in quotes: the server reads those faster than numbers, which it has to convert.
@@ -170,10 +200,6 @@ fn may_write(action: &Action<'_>) -> bool {
     }
 }
 
-fn margin(action: &Action<'_>) -> u64 {
-    u64::try_from(action.expiry_margin().as_micros()).unwrap_or(u64::MAX)
-}
-
 /// The bucket of an action that is one request of it, and has a chance.
 fn one_request_of_a_bucket<'b>(action: &Action<'b>) -> Option<&'b Bucket> {
     let is_one = action.operand() == Operand::Consume && action.times() == 1 && may_write(action);
@@ -193,138 +219,6 @@ impl Display for Hexadecimal<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
-}
-
-/// What actions ask for, each different thing once.
-#[derive(Default)]
-struct Shapes {
-    numbers: List,
-    count: usize,
-    found: HashMap<String, usize>,
-}
-
-impl Shapes {
-    /// Where the shape of this action begins, counted from 1.
-    fn find_or_add(&mut self, action: &Action<'_>) -> usize {
-        let (text, length) = shape(action);
-        if let Some(at) = self.found.get(&text) {
-            return *at;
-        }
-        let at = self.count + 1;
-        self.count += length;
-        self.numbers.push(&text);
-        self.found.insert(text, at);
-        at
-    }
-}
-
-/// The numbers of a shape, and how many there are.
-fn shape(action: &Action<'_>) -> (String, usize) {
-    let rules = action.policy().rules();
-    let mut numbers = Vec::with_capacity(13);
-    numbers.push(margin(action));
-    numbers.push(match action.operand() {
-        Operand::Consume => 0,
-        Operand::Peek => 1,
-        Operand::Refund => 2,
-    });
-    numbers.push(u64::from(action.cost()));
-    numbers.push(u64::try_from(rules.len()).unwrap_or(u64::MAX));
-    for rule in rules {
-        push_rule(rule.kernel(), action, &mut numbers);
-    }
-    let mut list = List::default();
-    numbers.iter().for_each(|number| list.push(number));
-    (list.0, numbers.len())
-}
-
-fn push_rule(kernel: &Kernel, action: &Action<'_>, numbers: &mut Vec<u64>) {
-    match kernel {
-        Kernel::Bucket(bucket) => {
-            numbers.extend([1, u64::from(bucket.ticks_per_micro())]);
-            for (micros, ticks) in spans(bucket, action) {
-                numbers.extend([micros, u64::from(ticks)]);
-            }
-        }
-        Kernel::FixedWindow(kernel) => numbers.extend([2, kernel.period_micros(), u64::from(kernel.limit())]),
-        Kernel::SlidingWindow(kernel) => numbers.extend([
-            3,
-            kernel.period_micros(),
-            u64::from(kernel.limit()),
-            kernel.unit_micros(),
-            kernel.units(),
-        ]),
-        Kernel::SlidingLog(kernel) => numbers.extend([4, kernel.period_micros(), u64::from(kernel.limit())]),
-        // A kernel that this crate does not know: the function has no case for it and fails.
-        _ => numbers.extend([u64::from(u8::MAX), 0, 0]),
-    }
-}
-
-/// The spans of time that decide about a bucket: what one request takes; F + W, above which no debt is; and
-/// F + min(`max_wait`, W), what may be owed with the request.
-fn spans(bucket: &Bucket, action: &Action<'_>) -> [(u64, u32); 3] {
-    let full = bucket.span_of(u64::from(bucket.capacity()));
-    let patience = action.max_wait_micros().min(bucket.queue_micros());
-    let cost = bucket.span_of(u64::from(action.cost()));
-    let is_hopeless = action.operand() != Operand::Refund && action.cost() > bucket.capacity();
-    let cost = if is_hopeless || cost.micros > ENDLESS.0 { ENDLESS } else { (cost.micros, cost.ticks) };
-    [cost, (full.micros + bucket.queue_micros(), full.ticks), (full.micros + patience, full.ticks)]
-}
-
-/// Reads one row of the answer: granted, the time, and the states.
-fn read(row: &PgRow, action: &Action<'_>) -> Result<Outcome, PostgresError> {
-    let answer = row.try_get_unchecked::<Option<&str>, _>(1);
-    match answer.map_err(|_| PostgresError::answer("a column is missing"))? {
-        Some(answer) => read_answer(answer, action),
-        None => Err(PostgresError::Corrupt(DataError::Corrupt { reason: "the row holds no state" })),
-    }
-}
-
-fn read_answer(text: &str, action: &Action<'_>) -> Result<Outcome, PostgresError> {
-    let unread = || PostgresError::answer("the numbers are not readable");
-    let text = text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).ok_or_else(unread)?;
-    let mut numbers = text.split(',').map(str::parse::<u64>);
-    let mut next = || numbers.next().transpose().ok().flatten();
-    let granted = short_of(&mut next).ok_or_else(unread)?;
-    let now = next().and_then(|now| Timestamp::from_micros(now).ok()).ok_or_else(unread)?;
-    let mut states = SmallVec::<[RuleState; 1]>::new();
-    for _ in action.policy().rules() {
-        states.push(read_state(&mut next).ok_or_else(unread)?);
-    }
-    Ok(Outcome::new(granted, now, states))
-}
-
-/// One state; fresh after the end.
-fn read_state(next: &mut impl FnMut() -> Option<u64>) -> Option<RuleState> {
-    Some(match next().unwrap_or(0) {
-        0 => RuleState::Fresh,
-        1 => RuleState::Bucket(BucketState {
-            tat_micros: next()?,
-            fraction: short_of(next)?,
-            denominator: short_of(next)?,
-        }),
-        2 => RuleState::FixedWindow(FixedWindowState {
-            period: next()?,
-            index: next()?,
-            count: short_of(next)?,
-        }),
-        3 => RuleState::SlidingWindow(SlidingWindowState {
-            period: next()?,
-            index: next()?,
-            current: short_of(next)?,
-            previous: short_of(next)?,
-        }),
-        4 => RuleState::SlidingLog(LogSummary {
-            used: short_of(next)?,
-            newest: next()?,
-            fits_at: NonZeroU64::new(next()?),
-        }),
-        _ => return None,
-    })
-}
-
-fn short_of(next: &mut impl FnMut() -> Option<u64>) -> Option<u32> {
-    u32::try_from(next()?).ok()
 }
 
 #[cfg(test)]
@@ -376,15 +270,36 @@ mod tests {
     }
 
     #[test]
-    fn no_answer_panics() {
-        let policy = policy("gcra 10/s");
-        let read = |text| read_answer(text, &Action::consume(&policy, "k"));
-        for text in
-            ["", "{}", "1,2", "{1}", "{1,-2}", "{1,2,1}", "{1,2,9}", "{4294967296,2}", "{1,2,1,5,5}", "{x,2}"]
-        {
-            assert!(matches!(read(text), Err(PostgresError::Answer(_))), "{text}");
+    fn only_requests_of_buckets_on_keys_of_their_own_are_asked_without_locks() {
+        let (bucket, window) = (policy("gcra 10/s"), policy("fixed_window 10/s"));
+        let one = |key| Action::consume(&bucket, key);
+        let function = |actions: &[Action<'_>]| {
+            let statement = Batch::new(actions).statement("s.t", 500);
+            statement.split(['.', '(']).nth(1).unwrap().to_owned()
+        };
+        assert_eq!(function(&[one("b"), one("a").with_cost(2)]), "t_decide_buckets_1");
+        for other in [
+            one("b"),
+            one("a").with_times(2),
+            Action::peek(&bucket, "a"),
+            Action::refund(&bucket, "a"),
+            Action::consume(&window, "a"),
+        ] {
+            assert_eq!(function(&[one("b"), one("c"), other]), "t_decide_many_1", "{other:?}");
         }
-        assert_eq!(read("{1,2}").unwrap().granted(), 1);
-        assert_eq!(read("{0,2,1,5,0,1}").unwrap().granted(), 0);
+    }
+
+    #[test]
+    fn what_a_hopeful_batch_leaves_is_asked_once_more() {
+        let bucket = policy("gcra 10/s");
+        let keys = ["c", "a", "b"];
+        let actions = keys.map(|key| Action::consume(&bucket, key));
+        let (answers, rest) = Batch::new(&actions).answers(&[]);
+        let rest = rest.unwrap();
+        assert!(answers.is_empty());
+        assert_eq!(rest.order, [1, 2, 0]);
+        let statement = rest.statement("s.t", 500);
+        assert!(statement.contains("t_decide_many_1"), "{statement}");
+        assert!(rest.answers(&[]).1.is_none());
     }
 }

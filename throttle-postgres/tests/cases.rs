@@ -75,6 +75,34 @@ async fn o_81_o_84_strict_defaults_and_contention_deny_nobody() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_others_change_while_a_batch_waits_is_decided_by_what_it_is_then() {
+    let url = database(SERVER, "changed").await.unwrap();
+    let backend = PostgresBackend::connect(config(&url)).await.unwrap();
+    let policy = policy("gcra 2/h");
+    let actions = ["c", "b", "a"].map(|key| Action::consume(&policy, key));
+    let decide = async || {
+        let outcomes = backend.decide_many(&actions).await;
+        outcomes.into_iter().map(|outcome| outcome.unwrap().granted()).collect::<Vec<_>>()
+    };
+    assert_eq!(decide().await, [1, 1, 1], "new keys");
+    let mut other = connect(&url).await.unwrap();
+    let use_up = "BEGIN; UPDATE throttle SET state[2] = state[2] + 1800000000 WHERE key = 'b'";
+    sqlx::raw_sql(use_up).execute(&mut other).await.unwrap();
+    let commit = async {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        while number(&url, waiting).await == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        sqlx::raw_sql("COMMIT").execute(&mut other).await.unwrap();
+    };
+    let (granted, ()) = tokio::join!(decide(), commit);
+    assert_eq!(granted, [1, 0, 1]);
+
+    sqlx::raw_sql("BEGIN; SELECT * FROM throttle FOR UPDATE").execute(&mut other).await.unwrap();
+    assert_eq!(decide().await, [0, 0, 0], "a denial waits for nobody");
+}
+
 /// What this process has in memory, in kB.
 fn resident() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
