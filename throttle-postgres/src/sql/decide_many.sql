@@ -52,6 +52,9 @@ BEGIN
     clock := greatest(0, least(latest, extract(epoch FROM clock_timestamp()) * 1000000));
 
     -- Single requests of buckets, which most are, all at once: what any_rules.sql would answer, without the calls.
+    -- The arithmetic of rules.sql is here and in decide.sql again. Of the conformance suite the trials of `model` hold those two
+    -- to the kernels, `a_thousand_actions_are_answered_in_order` this, and `a_batch_is_answered_as_its_actions_alone` all
+    -- three to each other.
     IF 2 = ANY (kinds) THEN
         RETURN QUERY
         WITH found AS (
