@@ -65,6 +65,26 @@ impl PostgresBackend {
     /// The same on a pool that the program already has. `config` gives names, deadlines and the sweep; its server and
     /// number of connections are not used.
     ///
+    /// # Keys in logs
+    ///
+    /// Statements have policies, keys and names of locks in them, as text and as hexadecimal digits, and a pool of `sqlx`
+    /// logs statements unless told not to: each at the level `debug`, and with `warn` those that take a second. Where keys
+    /// are addresses, users or tokens, make the pool without that, as [`connect`](Self::connect) does:
+    ///
+    /// ```no_run
+    /// use sqlx::ConnectOptions;
+    /// use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+    /// use throttle_postgres::{PostgresBackend, PostgresConfig};
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let url = "postgres://limiter@localhost/shop";
+    /// let options = url.parse::<PgConnectOptions>()?.disable_statement_logging();
+    /// let pool = PgPoolOptions::new().connect_with(options).await?;
+    /// let postgres = PostgresBackend::from_pool(pool, &PostgresConfig::new(url)?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     ///
     /// Those of [`connect`](Self::connect).

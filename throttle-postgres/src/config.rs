@@ -105,7 +105,8 @@ impl PostgresConfig {
         self
     }
 
-    /// How many connections there may be, 8 by default.
+    /// How many connections there may be, 8 by default. While the server lets nobody in there is one more for a moment, to
+    /// learn why.
     ///
     /// # Errors
     ///

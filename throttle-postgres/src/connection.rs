@@ -3,6 +3,7 @@
 //! The simple protocol is one message there and one back, with no prepared statement, so that a pooler may give each
 //! statement to another server process.
 
+mod probe;
 mod spare;
 
 use std::pin::pin;
@@ -10,15 +11,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use sqlx::pool::PoolConnection;
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions, PgRow};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection as _, PgPool, Postgres};
+use sqlx::postgres::{PgPoolOptions, PgRow};
+use sqlx::{AssertSqlSafe, Connection as _, PgPool, Postgres};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::PostgresError;
 use crate::config::{PostgresConfig, Settings};
 use crate::error::{classify, classify_connect};
 
+use self::probe::Probe;
 use self::spare::Spare;
 
 /// How often a statement is sent that others made the server roll back.
@@ -35,6 +39,7 @@ const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 pub(crate) struct Connection {
     pool: PgPool,
     spare: Arc<Spare>,
+    probe: Arc<Probe>,
     acquire_deadline: Duration,
     response_deadline: Duration,
     /// Whether the defaults of the server are stricter than read committed.
@@ -67,6 +72,7 @@ impl Connection {
         Self {
             pool,
             spare: Arc::default(),
+            probe: Arc::default(),
             acquire_deadline: settings.acquire_deadline,
             response_deadline: settings.response_deadline,
             is_strict: Arc::default(),
@@ -105,22 +111,32 @@ impl Connection {
         {
             return Ok(Lease::new(connection, self));
         }
+        self.acquire().await.map(|connection| Lease::new(connection, self))
+    }
+
+    async fn acquire(&self) -> Result<PoolConnection<Postgres>, PostgresError> {
         let deadline = Instant::now() + self.acquire_deadline;
         let mut acquire = pin!(self.pool.acquire());
-        let early = timeout(self.acquire_deadline / 4, &mut acquire).await;
-        let acquired = match early {
-            Ok(acquired) => acquired,
-            Err(_) => {
-                self.probe(deadline).await?;
+        if let Ok(acquired) = timeout(self.acquire_deadline / 4, &mut acquire).await {
+            return acquired.map_err(classify_connect);
+        }
+        let acquired = match select(pin!(self.find_out(deadline)), acquire.as_mut()).await {
+            Either::Left((found, acquire)) => {
+                found?;
                 timeout_at(deadline, acquire).await.unwrap_or(Err(sqlx::Error::PoolTimedOut))
             }
+            Either::Right((Err(sqlx::Error::PoolTimedOut), finding)) => {
+                finding.await?;
+                Err(sqlx::Error::PoolTimedOut)
+            }
+            Either::Right((acquired, _)) => acquired,
         };
-        acquired.map(|connection| Lease::new(connection, self)).map_err(classify_connect)
+        acquired.map_err(classify_connect)
     }
 
     /// The pool keeps trying while the server refuses, and then only says that time is up. Unless all connections are in
     /// use, this finds out what is wrong.
-    async fn probe(&self, deadline: Instant) -> Result<(), PostgresError> {
+    async fn find_out(&self, deadline: Instant) -> Result<(), PostgresError> {
         let most = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX);
         let used = match self.is_shared {
             true => usize::try_from(self.pool.size()).unwrap_or(usize::MAX),
@@ -129,12 +145,8 @@ impl Connection {
         if used >= most {
             return Ok(());
         }
-        let options: Arc<PgConnectOptions> = self.pool.connect_options();
-        match timeout_at(deadline, options.connect()).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(classify_connect(error)),
-            Err(late) => Err(classify_connect(sqlx::Error::Io(late.into()))),
-        }
+        let probed = timeout_at(deadline, self.probe.result(&self.pool, self.acquire_deadline)).await;
+        probed.unwrap_or_else(|late| Err(classify_connect(sqlx::Error::Io(late.into()))))
     }
 }
 
@@ -144,12 +156,15 @@ pub(crate) struct Lease {
     connection: Option<PoolConnection<Postgres>>,
     is_whole: bool,
     owner: Connection,
+    /// The pool takes connections back in a task, and a call may be dropped where no runtime is.
+    runtime: Handle,
 }
 
 impl Lease {
     fn new(connection: PoolConnection<Postgres>, owner: &Connection) -> Self {
         owner.leased.fetch_add(1, Ordering::Relaxed);
-        Self { connection: Some(connection), is_whole: true, owner: owner.clone() }
+        let runtime = Handle::current();
+        Self { connection: Some(connection), is_whole: true, owner: owner.clone(), runtime }
     }
 
     /// The rows of all statements in the text.
@@ -179,10 +194,53 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.owner.leased.fetch_sub(1, Ordering::Relaxed);
+        let _within = self.runtime.enter();
         match self.connection.take() {
-            Some(connection) if self.is_whole => self.owner.spare.keep(connection, &self.owner.pool),
+            Some(connection) if self.is_whole => {
+                self.owner.spare.keep(connection, &self.owner.pool, &self.runtime);
+            }
             Some(connection) => drop(connection.detach()),
             None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+    use throttle_core::{BaseErrorSet, ErrorKind};
+    use tokio::net::TcpListener;
+    use tokio::time::sleep;
+
+    use super::*;
+
+    /// Counts those who connect, and says nothing to them.
+    async fn count_connects(listener: TcpListener, count: Arc<AtomicUsize>) {
+        let mut held = Vec::new();
+        loop {
+            held.push(listener.accept().await.unwrap());
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn of_a_thousand_callers_one_finds_out_what_is_wrong() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("postgres://u@{}/d?sslmode=disable", listener.local_addr().unwrap());
+        let config = PostgresConfig::new(&url).unwrap().max_connections(4).unwrap();
+        let connection = Connection::open(&config.acquire_deadline(Duration::from_secs(4)).unwrap());
+        let connects = Arc::new(AtomicUsize::new(0));
+        tokio::spawn(count_connects(listener, Arc::clone(&connects)));
+        // Well after everybody has become impatient, and before the first give up and let others try.
+        let look = async {
+            sleep(Duration::from_millis(2_500)).await;
+            connects.load(Ordering::Relaxed)
+        };
+        let callers = join_all((0..1_000).map(|_| connection.rows("SELECT 1")));
+        let (answers, opened) = tokio::join!(callers, look);
+        assert_eq!(opened, 5, "the pool's four, and one to find out");
+        for answer in answers {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::Connection);
         }
     }
 }

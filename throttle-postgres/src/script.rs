@@ -165,8 +165,8 @@ impl<'b> Keys<'b> {
         let is_new = self.last.as_ref().map(name) != Some(name(action));
         if is_new {
             self.end();
-            self.policies.push(action.policy().name());
-            // In quotes, since nothing at all is a key too.
+            // In quotes: `null` is a name too, and nothing at all is a key.
+            self.policies.push(format_args!("\"{}\"", action.policy().name()));
             self.names.push(format_args!("\"{}\"", Hexadecimal(stored_key(action.key()).as_bytes())));
             (self.last, self.first) = (Some(*action), self.next);
         }
@@ -265,7 +265,7 @@ mod tests {
             one("e"),
         ];
         let statement = Batch::new(&actions).statement("s.t", 500);
-        let keys = "'{p,p,p,p,p}','{\"61\",\"62\",\"63\",\"64\",\"65\"}','{0,1,2,1,2}','{0,1,3,4,5}',";
+        let keys = "'{\"p\",\"p\",\"p\",\"p\",\"p\"}','{\"61\",\"62\",\"63\",\"64\",\"65\"}','{0,1,2,1,2}','{0,1,3,4,5}',";
         assert!(statement.contains(keys), "{statement}");
     }
 

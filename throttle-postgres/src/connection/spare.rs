@@ -25,6 +25,7 @@ pub(super) struct Spare(Mutex<Slot>);
 struct Slot {
     connection: Option<PoolConnection<Postgres>>,
     uses: u64,
+    /// Whether there is a [`Watch`]; there is one whenever a connection is kept.
     is_watched: bool,
 }
 
@@ -34,12 +35,17 @@ impl Spare {
     }
 
     /// Keeps the connection, or gives it back to the pool if one is kept already, or if nobody else could get any.
-    pub(super) fn keep(self: &Arc<Self>, connection: PoolConnection<Postgres>, pool: &PgPool) {
+    /// For either, `runtime` must have been entered.
+    pub(super) fn keep(
+        self: &Arc<Self>,
+        connection: PoolConnection<Postgres>,
+        pool: &PgPool,
+        runtime: &Handle,
+    ) {
         let can_grow = pool.size() < pool.options().get_max_connections();
         let mut slot = self.0.lock();
         slot.uses += 1;
         let is_due = slot.uses.is_multiple_of(USES) || pool.is_closed();
-        let Ok(runtime) = Handle::try_current() else { return };
         if is_due || slot.connection.is_some() || (pool.num_idle() == 0 && !can_grow) {
             drop(slot);
             drop(connection);
@@ -47,23 +53,41 @@ impl Spare {
         }
         slot.connection = Some(connection);
         if !std::mem::replace(&mut slot.is_watched, true) {
-            runtime.spawn(Arc::clone(self).watch());
+            // On a runtime that has ended, the watch ends here, and takes the lock.
+            drop(slot);
+            let watch = Watch { spare: Arc::clone(self), runtime: runtime.clone() };
+            runtime.spawn(watch.until_unused());
         }
     }
+}
 
-    /// Gives it back when it was not used for a while.
-    async fn watch(self: Arc<Self>) {
+/// Gives the connection back when it was not used for a while, and when its runtime ends: none is left behind that the
+/// pool could not get back.
+struct Watch {
+    spare: Arc<Spare>,
+    runtime: Handle,
+}
+
+impl Watch {
+    async fn until_unused(self) {
         loop {
-            let seen = self.0.lock().uses;
+            let seen = self.spare.0.lock().uses;
             sleep(REST).await;
-            let mut slot = self.0.lock();
-            if slot.uses == seen {
-                slot.is_watched = false;
-                let rested = slot.connection.take();
-                drop(slot);
-                drop(rested);
+            if self.spare.0.lock().uses == seen {
                 return;
             }
         }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let rested = {
+            let mut slot = self.spare.0.lock();
+            slot.is_watched = false;
+            slot.connection.take()
+        };
+        let _within = self.runtime.enter();
+        drop(rested);
     }
 }

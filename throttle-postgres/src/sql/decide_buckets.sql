@@ -4,6 +4,10 @@
 -- nothing. Rows are written in the order in which their keys came, each only if it is still the one that was read. A key
 -- whose row is another by now, or is not there, or has no such state in it, is left alone and has no answer.
 --
+-- The arithmetic of rules.sql is here and in decide.sql again. Of the conformance suite the trials of `model` hold those
+-- two to the kernels, `a_thousand_actions_are_answered_in_order` this, and `a_batch_is_answered_as_its_actions_alone` all
+-- three to each other.
+--
 -- A table may grow from nothing while the plan in use was made, so each key looks for its row by itself (LATERAL), and
 -- the setting leaves nothing but the index to find it with.
 

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use throttle_core::{Action, Policy, StoreBackend, stored_key};
+use throttle_core::{Action, Policy, Store, StoreBackend, stored_key};
 
 use super::check::{Checked, ensure, equal};
 use super::group::{Case, Group, trials};
-use super::lab::{Lab, at};
+use super::lab::{Lab, at, told};
 use super::variant::Variant;
 
 pub(super) fn cases<B: StoreBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
@@ -20,6 +20,7 @@ pub(super) fn cases<B: StoreBackend>(variant: &Arc<Variant<B>>) -> Vec<Case> {
         o_102_kinds_of_keys_have_policies_of_their_own,
         policies_that_share_a_prefix_are_distinct,
         a_policy_name_of_64_characters_works,
+        policies_may_be_called_what_means_something_elsewhere,
     )
     .into_cases()
 }
@@ -133,6 +134,34 @@ async fn a_policy_name_of_64_characters_works<B: StoreBackend>(lab: Lab<B>) -> C
         let policy = Policy::new(&name, rules.clone())?;
         let decision = lab.decide(&Action::consume(&policy, "key").at(Some(at(0)))).await?;
         ensure(decision.is_allowed(), || format!("{name} shares state with another policy"))?;
+    }
+    Ok(())
+}
+
+/// Names that a store may read as nothing, as a number or as a place: looked at, alone, and in one batch.
+async fn policies_may_be_called_what_means_something_elsewhere<B: StoreBackend>(lab: Lab<B>) -> Checked {
+    // The names are everybody's; the key is ours.
+    let (key, rules) = (crate::name::fresh(), super::lab::rules("token_bucket 1000/h")?);
+    let names = ["null", "NULL", "nil", "nan", "true", "t", "0", "-1", "1e9", "-", "--", "_", ".", ".."];
+    let policies =
+        names.iter().map(|name| Policy::new(name, rules.clone())).collect::<Result<Vec<_>, _>>()?;
+    let consume = |policy| Action::consume(policy, &key).at(Some(at(0)));
+    let look = |policy| Action::peek(policy, &key).with_cost(0).at(Some(at(0)));
+    for policy in &policies {
+        let left = lab.decide(&consume(policy)).await?.remaining();
+        equal(&format!("left of fresh policy {:?}", policy.name()), &left, &999)?;
+    }
+    let once: Vec<_> = policies.iter().map(consume).collect();
+    let thrice: Vec<_> =
+        policies.iter().flat_map(|policy| [consume(policy), look(policy), consume(policy)]).collect();
+    for outcome in [lab.store().decide_many(&once).await, lab.store().decide_many(&thrice).await].concat() {
+        equal("granted in a batch", &outcome.map_err(|error| told(&error))?.granted(), &1)?;
+    }
+    for policy in &policies {
+        let left = lab.decide(&look(policy)).await?.remaining();
+        equal(&format!("left of policy {:?}", policy.name()), &left, &996)?;
+        let reset = lab.store().reset(policy.name(), &key).await.map_err(|error| told(&error))?;
+        equal(&format!("there was something of {:?}", policy.name()), &reset, &true)?;
     }
     Ok(())
 }
