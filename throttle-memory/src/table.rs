@@ -165,6 +165,7 @@ impl Table {
     fn count(&mut self, calls: u32, now: Timestamp) {
         self.calls += calls;
         if self.calls >= SWEEP_EVERY {
+            self.calls = 0;
             self.sweep(now);
         }
     }
@@ -244,7 +245,6 @@ impl Table {
     /// Removes expired states from the next few places, and gives back memory if few are left.
     #[cold]
     pub(crate) fn sweep(&mut self, now: Timestamp) {
-        self.calls = 0;
         if self.population.of_foreign_time.load(Ordering::Relaxed) {
             return;
         }

@@ -23,7 +23,7 @@ fn suite<B: LockBackend>(
     variable: &'static str,
     wrap: fn(PostgresBackend) -> B,
 ) -> Conformance<B> {
-    Conformance::of(name, move || async move { Ok(wrap(common::backend(variable, name).await?)) })
+    Conformance::of(name, move || async move { Ok(wrap(common::suite_backend(variable, name).await?)) })
         .requires(variable)
         .counts(move |_, policy| async move { common::count_keys(variable, name, &policy).await })
         .times_to_live(move |_, policy, key| async move {

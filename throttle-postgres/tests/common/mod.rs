@@ -34,10 +34,6 @@ pub(crate) async fn database(variable: &str, test: &str) -> Result<String, AnyEr
     let (url, name) = (server(variable), name(test));
     ask(&url, &format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await?;
     ask(&url, &format!("CREATE DATABASE {name}")).await?;
-    if test.contains("serializable") {
-        ask(&url, &format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'"))
-            .await?;
-    }
     url_of(variable, test)
 }
 
@@ -59,12 +55,22 @@ pub(crate) fn config(url: &str) -> PostgresConfig {
         .unwrap()
 }
 
-/// A backend whose rows are those of one test; of its parent, in a process that the suite has started.
+/// A backend whose rows are those of one test.
 pub(crate) async fn backend(variable: &str, test: &str) -> Result<PostgresBackend, AnyError> {
-    let url = match std::env::var_os("THROTTLE_TESTKIT_PARENT") {
-        Some(_) => url_of(variable, test)?,
-        None => database(variable, test).await?,
-    };
+    Ok(PostgresBackend::connect(config(&database(variable, test).await?)).await?)
+}
+
+/// A backend of a suite, whose trials run in processes of their own and share a database: their policies have names of
+/// their own.
+pub(crate) async fn suite_backend(variable: &str, suite: &str) -> Result<PostgresBackend, AnyError> {
+    let mut url = url_of(variable, suite)?;
+    if connect(&url).await.is_err() {
+        // Another trial may be making it just now.
+        let _ = ask(&server(variable), &format!("CREATE DATABASE {}", name(suite))).await;
+    }
+    if suite.contains("serializable") {
+        url += "?options[default_transaction_isolation]=serializable";
+    }
     Ok(PostgresBackend::connect(config(&url)).await?)
 }
 
