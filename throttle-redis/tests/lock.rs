@@ -105,6 +105,8 @@ async fn o_87_a_holder_cut_off_from_its_server_knows_in_time_and_the_next_one_ha
     assert_eq!(guard.lost().await, Loss::Expired);
     let took = asked.elapsed();
     assert!(took <= ttl + Duration::from_millis(200), "{took:?}");
+    assert_eq!(lock.try_acquire().await.unwrap_err().kind(), ErrorKind::Timeout, "slow is not busy");
+    tokio::time::sleep(Duration::from_millis(1_200)).await;
     let next = lock.acquire_within(Duration::from_secs(10)).await.unwrap().unwrap();
     assert!(next.fence() > guard.fence());
     guard.release().await.unwrap();
