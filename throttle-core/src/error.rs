@@ -98,6 +98,18 @@ pub enum SetupError {
     },
 }
 
+/// `span`, if it is one: for deadlines and intervals in the configurations of stores.
+///
+/// # Errors
+///
+/// [`SetupError::Setting`] if it is zero.
+pub fn validate_span(setting: &'static str, span: Duration) -> Result<Duration, SetupError> {
+    if span.is_zero() {
+        return Err(SetupError::Setting { setting, reason: "use more than zero".to_owned() });
+    }
+    Ok(span)
+}
+
 /// Input at run time that no store is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

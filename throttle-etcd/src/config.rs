@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use etcd_client::ConnectOptions;
 use percent_encoding::percent_decode_str;
-use throttle_core::{Clock, SetupError, WallClock, validate_prefix};
+use throttle_core::{Clock, SetupError, WallClock, validate_prefix, validate_span};
 
 pub use self::tls::Tls;
 
@@ -100,7 +100,7 @@ impl EtcdConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn connect_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.connect_deadline = not_zero("connect_deadline", deadline)?;
+        self.settings.connect_deadline = validate_span("connect_deadline", deadline)?;
         Ok(self)
     }
 
@@ -113,7 +113,7 @@ impl EtcdConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.response_deadline = not_zero("response_deadline", deadline)?;
+        self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
     }
 
@@ -123,7 +123,7 @@ impl EtcdConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn contention_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.contention_deadline = not_zero("contention_deadline", deadline)?;
+        self.settings.contention_deadline = validate_span("contention_deadline", deadline)?;
         Ok(self)
     }
 
@@ -246,13 +246,6 @@ fn url(reason: &str) -> SetupError {
 
 fn setting(setting: &'static str, reason: &str) -> SetupError {
     SetupError::Setting { setting, reason: reason.to_owned() }
-}
-
-fn not_zero(name: &'static str, deadline: Duration) -> Result<Duration, SetupError> {
-    if deadline.is_zero() {
-        return Err(setting(name, "a deadline of zero lets no call succeed"));
-    }
-    Ok(deadline)
 }
 
 impl fmt::Debug for EtcdConfig {

@@ -79,18 +79,12 @@ pub enum EtcdError {
 }
 
 /// What the driver said, kept as the source of an error.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Cause(Arc<etcd_client::Error>);
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use throttle_core::SetupError;
+use throttle_core::{SetupError, validate_span};
 
 /// How the names end of tables, indexes and sequences that belong to a table.
 const BELONGINGS: [&str; 4] = ["_schema", "_locks", "_fences", "_pkey"];
@@ -125,7 +125,7 @@ impl PostgresConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn acquire_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.acquire_deadline = not_zero("acquire_deadline", deadline)?;
+        self.settings.acquire_deadline = validate_span("acquire_deadline", deadline)?;
         Ok(self)
     }
 
@@ -135,7 +135,7 @@ impl PostgresConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.response_deadline = not_zero("response_deadline", deadline)?;
+        self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
     }
 
@@ -147,7 +147,7 @@ impl PostgresConfig {
     /// [`SetupError::Setting`] if it is zero.
     pub fn sweep_interval(mut self, interval: Option<Duration>) -> Result<Self, SetupError> {
         self.settings.sweep_interval =
-            interval.map(|interval| not_zero("sweep_interval", interval)).transpose()?;
+            interval.map(|interval| validate_span("sweep_interval", interval)).transpose()?;
         Ok(self)
     }
 
@@ -201,13 +201,6 @@ fn identifier(name: &'static str, text: &str) -> Result<String, SetupError> {
         ));
     }
     Ok(text.to_owned())
-}
-
-fn not_zero(name: &'static str, span: Duration) -> Result<Duration, SetupError> {
-    if span.is_zero() {
-        return Err(setting(name, "more than zero"));
-    }
-    Ok(span)
 }
 
 fn setting(setting: &'static str, reason: &str) -> SetupError {

@@ -1,7 +1,5 @@
 //! Every way in which PostgreSQL fails, and the one function that tells them apart.
 
-use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 
 use throttle_core::{BaseErrorSet, DataError, Effect, ErrorKind};
@@ -62,7 +60,8 @@ pub enum PostgresError {
 }
 
 /// What the driver said, kept as the source of an error.
-#[derive(Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(transparent)]
 pub struct Cause(Arc<sqlx::Error>);
 
 impl Cause {
@@ -70,24 +69,6 @@ impl Cause {
     #[must_use]
     pub fn code(&self) -> Option<String> {
         self.0.as_database_error()?.code().map(std::borrow::Cow::into_owned)
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl Error for Cause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }
 
@@ -200,6 +181,7 @@ impl BaseErrorSet for PostgresError {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
     use std::io;
 
     use super::*;

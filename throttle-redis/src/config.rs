@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
-use throttle_core::{SetupError, validate_prefix};
+use throttle_core::{SetupError, validate_prefix, validate_span};
 
 /// Where Redis is, as whom to ask, and how long to wait.
 ///
@@ -95,7 +95,7 @@ impl RedisConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn connect_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.connect_deadline = not_zero("connect_deadline", deadline)?;
+        self.settings.connect_deadline = validate_span("connect_deadline", deadline)?;
         Ok(self)
     }
 
@@ -105,7 +105,7 @@ impl RedisConfig {
     ///
     /// [`SetupError::Setting`] if it is zero.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
-        self.settings.response_deadline = not_zero("response_deadline", deadline)?;
+        self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
     }
 
@@ -212,13 +212,6 @@ fn several(
 
 fn unknown_scheme() -> SetupError {
     setting("url", "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
-}
-
-fn not_zero(name: &'static str, deadline: Duration) -> Result<Duration, SetupError> {
-    if deadline.is_zero() {
-        return Err(setting(name, "a deadline of zero lets no call succeed"));
-    }
-    Ok(deadline)
 }
 
 pub(crate) fn setting(setting: &'static str, reason: &str) -> SetupError {

@@ -1,8 +1,5 @@
 //! Every way in which Redis fails, and the one function that tells them apart.
 
-use std::error::Error;
-use std::fmt;
-
 use redis::{ErrorKind as DriverKind, RedisError as DriverError};
 use throttle_core::{BaseErrorSet, DataError, Effect, ErrorKind};
 
@@ -59,7 +56,8 @@ pub enum RedisError {
 }
 
 /// What the driver said, kept as the source of an error.
-#[derive(Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error(transparent)]
 pub struct Cause(DriverError);
 
 impl Cause {
@@ -67,24 +65,6 @@ impl Cause {
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.0.code()
-    }
-}
-
-impl fmt::Display for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Debug for Cause {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl Error for Cause {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0.source()
     }
 }
 
@@ -185,6 +165,7 @@ impl BaseErrorSet for RedisError {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
     use std::io;
 
     use super::*;

@@ -1,5 +1,7 @@
 //! [`Breaker`]: after so many failures in a row, nobody asks the store but one probe at a time.
 
+mod builder;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -7,17 +9,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rand::Rng;
-use rand::rngs::SmallRng;
 
+pub use self::builder::{BreakerBuilder, DEFAULT_FAILURES, DEFAULT_LONGEST_PAUSE, DEFAULT_SHORTEST_PAUSE};
 use crate::retry::DecorrelatedJitter;
-use crate::{SetupError, StoreUnavailableError, Timestamp};
-
-/// How many failures in a row open a breaker, unless said otherwise.
-pub const DEFAULT_FAILURES: u32 = 5;
-/// The shortest pause between two probes, unless said otherwise.
-pub const DEFAULT_SHORTEST_PAUSE: Duration = Duration::from_millis(500);
-/// The longest pause between two probes, unless said otherwise.
-pub const DEFAULT_LONGEST_PAUSE: Duration = Duration::from_secs(10);
+use crate::{StoreUnavailableError, Timestamp};
 
 /// A circuit breaker, after Nygard ("Release It!"). Cheap to clone; clones are the same breaker, so that limiters on one
 /// store can share it, if they share a clock too.
@@ -103,12 +98,7 @@ impl Breaker {
     ///
     /// If the operating system has no random bits to give.
     pub fn builder() -> BreakerBuilder {
-        BreakerBuilder {
-            name: None,
-            failures: DEFAULT_FAILURES,
-            pauses: (DEFAULT_SHORTEST_PAUSE, DEFAULT_LONGEST_PAUSE),
-            rng: Box::new(rand::make_rng::<SmallRng>()),
-        }
+        BreakerBuilder::new()
     }
 
     /// What it does with calls at present. An open breaker stays open until somebody calls.
@@ -254,83 +244,11 @@ fn is_over(since: Timestamp, pause: Duration, now: Timestamp) -> bool {
     now.saturating_since(since) >= pause || since.saturating_since(now) > pause
 }
 
-/// As [`Breaker::builder`] describes it.
-impl Default for Breaker {
-    fn default() -> Self {
-        let jitter = DecorrelatedJitter::new(DEFAULT_SHORTEST_PAUSE, DEFAULT_LONGEST_PAUSE);
-        Self::builder().with_jitter(jitter.unwrap_or_default())
-    }
-}
-
 impl fmt::Debug for Breaker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Breaker")
             .field("name", &self.name())
             .field("state", &self.state())
-            .finish_non_exhaustive()
-    }
-}
-
-/// A [`Breaker`] that is being described.
-#[must_use = "a description is not a breaker until it is built"]
-pub struct BreakerBuilder {
-    name: Option<Box<str>>,
-    failures: u32,
-    pauses: (Duration, Duration),
-    rng: Box<dyn Rng + Send>,
-}
-
-impl BreakerBuilder {
-    /// Its name in events and metrics. Default: the name of the policy of the limiter that it changes under; give one
-    /// to a breaker that limiters share.
-    pub fn name(self, name: &str) -> Self {
-        Self { name: Some(name.into()), ..self }
-    }
-
-    /// How many failures in a row open it. Default: [`DEFAULT_FAILURES`].
-    pub fn failures(self, failures: u32) -> Self {
-        Self { failures, ..self }
-    }
-
-    /// The shortest and the longest pause between two probes. Default: [`DEFAULT_SHORTEST_PAUSE`] and
-    /// [`DEFAULT_LONGEST_PAUSE`].
-    pub fn pauses(self, shortest: Duration, longest: Duration) -> Self {
-        Self { pauses: (shortest, longest), ..self }
-    }
-
-    /// Where the pauses are drawn from. Default: a generator that the operating system seeds.
-    pub fn rng(self, rng: impl Rng + Send + 'static) -> Self {
-        Self { rng: Box::new(rng), ..self }
-    }
-
-    /// The breaker described.
-    ///
-    /// # Errors
-    ///
-    /// [`SetupError::Setting`] if the failures are zero, or unless 0 < shortest ≤ longest pause.
-    pub fn build(self) -> Result<Breaker, SetupError> {
-        if self.failures == 0 {
-            let reason = "must be at least 1".to_owned();
-            return Err(SetupError::Setting { setting: "failures", reason });
-        }
-        let jitter = DecorrelatedJitter::new(self.pauses.0, self.pauses.1)?;
-        Ok(self.with_jitter(jitter))
-    }
-
-    fn with_jitter(self, jitter: DecorrelatedJitter) -> Breaker {
-        let Self { name, failures, pauses: (shortest_pause, _), rng } = self;
-        let (state, notices) = (State::Closed { failures: 0 }, VecDeque::new());
-        let core = Core { state, generation: 0, jitter, rng, notices, is_telling: false };
-        Breaker(Arc::new(Shared { name, failures, shortest_pause, core: Mutex::new(core) }))
-    }
-}
-
-impl fmt::Debug for BreakerBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BreakerBuilder")
-            .field("name", &self.name)
-            .field("failures", &self.failures)
-            .field("pauses", &self.pauses)
             .finish_non_exhaustive()
     }
 }

@@ -104,7 +104,8 @@ impl LockTerms {
     }
 
     /// Calls `hook` each time a lock is not given back: on release, or in the background after a guard was dropped. It
-    /// must not block; a panic of it changes nothing.
+    /// must not block; a panic of it changes nothing. With the feature `tracing`, each is an event of level WARN too, with
+    /// the target `throttle` and without the name of the lock.
     pub fn on_release_failure(self, hook: impl Fn(&ReleaseFailure) + Send + Sync + 'static) -> Self {
         Self { hook: Some(Arc::new(hook)), ..self }
     }
@@ -117,6 +118,9 @@ impl LockTerms {
 
     pub(super) fn note(&self, failure: &ReleaseFailure) {
         self.failed.fetch_add(1, Ordering::Relaxed);
+        // Names of locks can be personal, as keys can.
+        #[cfg(feature = "tracing")]
+        tracing::warn!(target: "throttle", error = failure as &dyn std::error::Error, "lock not given back");
         if let Some(hook) = &self.hook {
             let _ = contain(|| hook(failure));
         }

@@ -6,9 +6,10 @@ mod recorder;
 
 use std::time::Duration;
 
+use throttle_core::lock::Lock;
 use throttle_core::observe::{MetricsObserver, TracingObserver, metrics as names};
 use throttle_core::{
-    Breaker, ErrorKind, FailurePolicy, GroupCommit, Guarded, KeyList, Policy, RateLimiter, Rule,
+    Breaker, ErrorKind, FailurePolicy, GroupCommit, Guarded, KeyList, Operation, Policy, RateLimiter, Rule,
 };
 use throttle_testkit::{Fault, FaultyBackend, ReferenceBackend};
 
@@ -145,4 +146,19 @@ fn keys_are_written_where_asked_for() {
     let check = || limiter.blocking().check("alice");
     assert!(tracing::subscriber::with_default(events.clone(), check).unwrap().is_allowed());
     assert!(events.lines()[0].contains("key=alice"));
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_given_back_is_told_without_its_name() {
+    let events = Events::default();
+    let _guard = tracing::subscriber::set_default(events.clone());
+    let store = FaultyBackend::new(ReferenceBackend::default());
+    let lock = Lock::new(store.clone(), "marker-secret");
+    let guard = lock.try_acquire().await.unwrap().unwrap();
+    store.faults().inject(Fault::refuse(ErrorKind::Corrupt).on(Operation::Release));
+    guard.release().await.unwrap_err();
+    let lines = events.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].starts_with("WARN throttle lock not given back"), "{lines:?}");
+    assert!(!lines[0].contains("marker-secret"), "{lines:?}");
 }

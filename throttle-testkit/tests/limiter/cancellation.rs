@@ -143,10 +143,8 @@ async fn o_90_a_cancelled_place_shortens_the_queue_by_exactly_that() {
     assert_eq!(fourth.await.unwrap(), Some(2 * SECOND), "not three");
 }
 
-#[tokio::test]
-async fn o_91_cancelling_at_the_instant_of_the_grant_loses_no_permit() {
-    let bench = Bench::of("fixed_window 40 per 10s");
-    assert_eq!(bench.limiter.take_up_to("key", 50).await.unwrap().units(), 40);
+/// How many of 40 who wait are granted, when 14 of them are cancelled at the instant of the grant.
+async fn granted_but_for_cancelled(bench: &Bench) -> u32 {
     let waiters: Vec<_> = (0..40).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
     bench.until_sleeping(40).await;
     bench.clock.advance(10 * SECOND);
@@ -156,6 +154,14 @@ async fn o_91_cancelling_at_the_instant_of_the_grant_loses_no_permit() {
         granted += u32::from(matches!(waiter.await, Ok(Some(_))));
     }
     settle().await;
+    granted
+}
+
+#[tokio::test]
+async fn o_91_cancelling_at_the_instant_of_the_grant_loses_no_permit() {
+    let bench = Bench::of("fixed_window 40 per 10s");
+    assert_eq!(bench.limiter.take_up_to("key", 50).await.unwrap().units(), 40);
+    let granted = granted_but_for_cancelled(&bench).await;
     let left = bench.limiter.take_up_to("key", 50).await.unwrap().units();
     assert_eq!((granted, granted + left), (26, 40));
 }
@@ -164,15 +170,7 @@ async fn o_91_cancelling_at_the_instant_of_the_grant_loses_no_permit() {
 async fn o_91_cancelling_queued_waiters_at_their_instant_gives_their_places_back() {
     let bench = Bench::of("leaky_bucket 40 per 10s burst 40 queue 10s");
     assert_eq!(bench.limiter.take_up_to("key", 50).await.unwrap().units(), 40);
-    let waiters: Vec<_> = (0..40).map(|_| bench.spawn_acquire(60 * SECOND)).collect();
-    bench.until_sleeping(40).await;
-    bench.clock.advance(10 * SECOND);
-    waiters.iter().take(14).for_each(tokio::task::JoinHandle::abort);
-    let mut granted = 0;
-    for waiter in waiters {
-        granted += u32::from(matches!(waiter.await, Ok(Some(_))));
-    }
-    settle().await;
+    let granted = granted_but_for_cancelled(&bench).await;
     assert_eq!((granted, bench.remaining().await), (26, 14));
 }
 

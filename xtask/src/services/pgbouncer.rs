@@ -50,7 +50,7 @@ impl Service for PgBouncer {
         fs::write(&users, format!("\"{USER}\" \"{PASSWORD}\"\n"))?;
         fs::write(&settings, settings_of(site, &users))?;
         run_as::give(site.home())?;
-        let mut command = run_as::unprivileged(Path::new("/usr/sbin/pgbouncer"))?;
+        let mut command = run_as::unprivileged(Path::new("/usr/sbin/pgbouncer"), site.home())?;
         process::spawn(site.home(), "pooler", command.arg(settings))
     }
 

@@ -108,7 +108,7 @@ pub(super) fn create(site: &Site) -> Result<PathBuf> {
     let (data, password) = (site.file("data"), site.file("password"));
     fs::write(&password, PASSWORD)?;
     run_as::give(site.home())?;
-    let mut command = run_as::unprivileged(&program("initdb")?)?;
+    let mut command = run_as::unprivileged(&program("initdb")?, site.home())?;
     command.arg("--pgdata").arg(&data).args(["--username", USER, "--pwfile"]).arg(&password);
     command.args(["--auth", "scram-sha-256", "--encoding", "UTF8", "--locale", "C", "--no-sync"]);
     util::output_within(INIT, &mut command)?;
@@ -125,7 +125,7 @@ fn append(data: &Path, settings: &str) -> Result<()> {
 /// Starts the cluster.
 pub(super) fn spawn(site: &Site) -> Result<()> {
     run_as::give(site.home())?;
-    let mut command = run_as::unprivileged(&program("postgres")?)?;
+    let mut command = run_as::unprivileged(&program("postgres")?, site.home())?;
     process::spawn(site.home(), "server", command.arg("-D").arg(site.file("data")))
 }
 

@@ -55,8 +55,8 @@ impl Service for Redis {
 
     fn ready(&self, site: &Site) -> Result<()> {
         let authority = tls::authority(site).into_os_string();
-        Cli::new(site.port(0)).user(USER, PASSWORD).expect(&["PING"], &["PONG"])?;
-        Cli::new(site.port(1)).user(USER, PASSWORD).tls(authority).expect(&["PING"], &["PONG"])
+        Cli::new(site.port(0)).user(USER, PASSWORD).answers(&["PING"], &["PONG"])?;
+        Cli::new(site.port(1)).user(USER, PASSWORD).tls(authority).answers(&["PING"], &["PONG"])
     }
 
     fn env(&self, site: &Site) -> Variables {

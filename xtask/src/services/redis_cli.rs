@@ -76,7 +76,7 @@ impl Cli {
     }
 
     /// Fails unless the answer has all of these lines.
-    pub(crate) fn expect(&self, words: &[&str], lines: &[&str]) -> Result<()> {
+    pub(crate) fn answers(&self, words: &[&str], lines: &[&str]) -> Result<()> {
         let answer = self.ask(words)?;
         let has = |line: &&&str| !answer.lines().any(|l| l.trim_end() == **line);
         match lines.iter().find(has) {
