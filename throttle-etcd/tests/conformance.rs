@@ -5,7 +5,9 @@ mod common;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use throttle_core::StoreBackend;
 use throttle_etcd::{EtcdBackend, expiry_slack};
+use throttle_memory::{DenyCache, Leased};
 use throttle_testkit::Conformance;
 
 /// Leases have whole seconds, and 2 s are the fewest.
@@ -23,5 +25,16 @@ fn main() -> ExitCode {
         .with_locks()
         .lock_times(LOCK_TTL, LOCK_LAG)
         .across_processes()
+        .and(behind("etcd-deny", DenyCache::new))
+        .and(behind("etcd-leased", Leased::new))
         .run()
+}
+
+/// What stands in front of a cluster must not be noticed.
+fn behind<B: StoreBackend>(name: &'static str, front: fn(EtcdBackend) -> B) -> Conformance<B> {
+    Conformance::of(
+        name,
+        move || async move { Ok(front(EtcdBackend::connect(common::config(name)?).await?)) },
+    )
+    .requires(common::URL)
 }

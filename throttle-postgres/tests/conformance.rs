@@ -4,7 +4,8 @@ mod common;
 
 use std::process::ExitCode;
 
-use throttle_core::{GroupCommit, LockBackend};
+use throttle_core::{GroupCommit, LockBackend, StoreBackend};
+use throttle_memory::{DenyCache, Leased};
 use throttle_postgres::PostgresBackend;
 use throttle_testkit::Conformance;
 
@@ -15,7 +16,15 @@ fn main() -> ExitCode {
         .and(suite("postgres-serializable", SERVER, |backend| backend))
         .and(suite("postgres-grouped", SERVER, GroupCommit::new))
         .and(suite("pgbouncer", POOLER, |backend| backend))
+        .and(behind("postgres-deny", DenyCache::new))
+        .and(behind("postgres-leased", Leased::new))
         .run()
+}
+
+/// What stands in front of a server must not be noticed.
+fn behind<B: StoreBackend>(name: &'static str, front: fn(PostgresBackend) -> B) -> Conformance<B> {
+    Conformance::of(name, move || async move { Ok(front(common::suite_backend(SERVER, name).await?)) })
+        .requires(SERVER)
 }
 
 fn suite<B: LockBackend>(
