@@ -67,6 +67,7 @@ fn packed() -> Vec<u8> {
     packed.extend(0_u32.to_be_bytes());
     packed.extend(1_000_000_000_u64.to_be_bytes());
     packed.extend(0_u32.to_be_bytes());
+    packed.extend(1_u32.to_be_bytes());
     packed
 }
 

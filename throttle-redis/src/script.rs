@@ -1,11 +1,11 @@
 //! The scripts; and for the one that decides, the packed form in which actions go to it and outcomes come back. Big-endian.
 //!
-//! An action is, for one request of one bucket rule, 36 bytes:
+//! An action is, for requests of one bucket rule, 40 bytes:
 //!
 //! > now u64 (0: the server's time, else plus 1), then p u32, the span of the cost, the span that may be
-//! > owed after it; a span is u64 µs and u32 ticks of 1/p µs
+//! > owed after it, times u32; a span is u64 µs and u32 ticks of 1/p µs
 //!
-//! and otherwise, never 36 bytes:
+//! and otherwise, never 40 bytes:
 //!
 //! > now u64, operand u8, cost u32, times u32, number of rules u8, then for each rule its tag in stored states
 //! > and its numbers
@@ -97,11 +97,12 @@ fn pack(action: &Action<'_>) -> Packed {
     packed.extend(action.now().map_or(0, |now| now.as_micros() + 1).to_be_bytes());
     if let [rule] = action.policy().rules()
         && let Kernel::Bucket(bucket) = rule.kernel()
-        && let Some(spans) = Spans::of_one_request(bucket, action)
+        && let Some(spans) = Spans::of_plain_requests(bucket, action)
     {
         packed.extend(bucket.ticks_per_micro().to_be_bytes());
         pack_span(spans.cost, &mut packed);
         pack_span(spans.allowed, &mut packed);
+        packed.extend(action.times().to_be_bytes());
         return packed;
     }
     packed.push(match action.operand() {
@@ -172,10 +173,10 @@ impl Spans {
         Self { cost, most: and(bucket.queue_micros()), allowed: and(patience) }
     }
 
-    /// Those of the short form, which holds one charge by a caller who waits for as long as the queue is.
-    fn of_one_request(bucket: &Bucket, action: &Action<'_>) -> Option<Self> {
-        let one = action.operand() == Operand::Consume && action.times() == 1 && action.cost() > 0;
-        let spans = one.then(|| Self::of(bucket, action))?;
+    /// Those of the short form, which holds charges by callers who wait for as long as the queue is.
+    fn of_plain_requests(bucket: &Bucket, action: &Action<'_>) -> Option<Self> {
+        let charges = action.operand() == Operand::Consume && action.cost() > 0;
+        let spans = charges.then(|| Self::of(bucket, action))?;
         (spans.allowed == spans.most).then_some(spans)
     }
 }
@@ -257,10 +258,11 @@ mod tests {
                     Policy::new("p", [first].into_iter().chain(second).map(|rule| rule.parse().unwrap()))
                         .unwrap();
                 let short = second.is_none() && first == "gcra 10/s";
-                assert_eq!(pack(&Action::consume(&policy, "k")).len() == 36, short, "{policy:?}");
-                assert_ne!(pack(&Action::peek(&policy, "k")).len(), 36);
-                assert_ne!(pack(&Action::refund(&policy, "k")).len(), 36);
-                assert_ne!(pack(&Action::consume(&policy, "k").with_times(2)).len(), 36);
+                assert_eq!(pack(&Action::consume(&policy, "k")).len() == 40, short, "{policy:?}");
+                assert_eq!(pack(&Action::consume(&policy, "k").with_times(2)).len() == 40, short);
+                assert_ne!(pack(&Action::peek(&policy, "k")).len(), 40);
+                assert_ne!(pack(&Action::refund(&policy, "k")).len(), 40);
+                assert_ne!(pack(&Action::consume(&policy, "k").with_cost(0)).len(), 40);
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use throttle_core::kernel::{self, PolicyState};
-use throttle_core::{Action, Policy, Rule, StoreBackend, Timestamp, storage_key};
+use throttle_core::{Action, MAX_TIMES, Policy, Rule, StoreBackend, Timestamp, storage_key};
 use throttle_redis::RedisBackend;
 
 const SERVER: &str = "THROTTLE_TEST_REDIS_URL";
@@ -65,7 +65,11 @@ fn action<'a>(random: &mut StdRng, policy: &'a Policy, now: u64) -> Action<'a> {
         3 => u32::MAX,
         _ => random.random_range(0..4),
     };
-    let times = if random.random_bool(0.6) { 1 } else { random.random_range(1..20) };
+    let times = match random.random_range(0..10) {
+        0..=5 => 1,
+        6 => MAX_TIMES - random.random_range(0..2),
+        _ => random.random_range(1..20),
+    };
     let wait = Duration::from_millis(if random.random_bool(0.7) { 0 } else { random.random_range(0..3_000) });
     action
         .with_cost(cost)

@@ -54,13 +54,13 @@ local function summaries(rules, now, cost, granted)
   return concat(parts)
 end
 
--- Operand, cost, times and rules of an action. The short form is of one request of one bucket, for some cost.
+-- Operand, cost, times and rules of an action. The short form is of requests of one bucket, for some cost.
 local function read_action(action)
-  if #action == 36 then
-    local rule = { kernel = bucket }
-    rule.p, rule.each, rule.each_rest, rule.room, rule.room_rest = unpack('>I4I8I4I8I4', action, 9)
+  if #action == 40 then
+    local rule, times = { kernel = bucket }, nil
+    rule.p, rule.each, rule.each_rest, rule.room, rule.room_rest, times = unpack('>I4I8I4I8I4I4', action, 9)
     rule.most, rule.most_rest = rule.room, rule.room_rest
-    return CONSUME, 1, 1, { rule }
+    return CONSUME, 1, times, { rule }
   end
   local op, cost, times, count, at = unpack('>BI4I4B', action, 9)
   local rules = {}

@@ -1,5 +1,6 @@
--- Decides the action ARGV[i] on KEYS[i], in order. One request of one bucket, on the state of one, takes the short way:
--- it answers as the long way would, and is written out because making a function costs more than what it does.
+-- Decides the action ARGV[i] on KEYS[i], in order. Requests of one bucket, on the state of one, take the short way if
+-- all of them fit or none does: it answers as the long way would, and is written out because making a function costs
+-- more than what it does.
 --
 -- A state is stored until a full second of the server's clock, a second or more after it is as good as new. For states
 -- in a row that is mostly the same second: then the time to live stays as it is, which takes a third less time.
@@ -12,8 +13,8 @@ for i = 1, #KEYS do
   -- What is to be stored, when it is as good as new, and when the stored value would be, if that is known.
   local stored, ends, ended
   local value = call('GET', key)
-  local short = #action == 36 and (not value or #value == 19)
-  local own, p, each, each_rest, room, room_rest = unpack(short and '>I8I4I8I4I8I4' or '>I8', action)
+  local short = #action == 40 and (not value or #value == 19)
+  local own, p, each, each_rest, room, room_rest, times = unpack(short and '>I8I4I8I4I8I4I4' or '>I8', action)
   if own == 0 and not server_time then
     local time = call('TIME')
     server_time = time[1] * 1000000 + time[2]
@@ -33,19 +34,21 @@ for i = 1, #KEYS do
           debt, rest = debt + 1, 0
         end
       end
-      debt, rest = debt + each, rest + each_rest
+      local with_one = debt + each
+      debt, rest = debt + times * each, rest + times * each_rest
       if rest >= p then
-        debt, rest = debt + 1, rest - p
+        local ticks = rest % p
+        debt, rest = debt + (rest - ticks) / p, ticks
       end
-      if debt > room or debt == room and rest > room_rest then
-        reply = pack('>I4I8c0', 0, now, value or '')
-      else
-        reply = pack('>I4I8c0', 1, now, value or '')
+      if debt < room or debt == room and rest <= room_rest then
+        reply = pack('>I4I8c0', times, now, value or '')
         stored = pack('>I3I8I4I4', 65793, now + debt, rest, p)
         ends, ended = now + debt, value and tat
         if rest > 0 then
           ends = ends + 1
         end
+      elseif times == 1 or with_one > room then
+        reply = pack('>I4I8c0', 0, now, value or '')
       end
     end
   end
