@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use throttle_core::{Clock, Timestamp};
 use tokio::sync::OnceCell;
@@ -100,19 +101,18 @@ impl Leases {
         Lease { slot, next: next.filter(|next| !next.granted.initialized()) }
     }
 
-    /// The id of a lease that is there, or was granted just now. Dropped, the lease may be granted or not: whoever asks
-    /// next asks for the same one.
-    pub(crate) async fn get(&self, lease: &Lease, connection: &Connection) -> Result<i64, EtcdError> {
-        self.grant(&lease.slot, connection).await?;
-        Ok(lease.slot.id)
+    /// Grants those of the leases that are not there yet. Dropped, a lease may be granted or not: whoever asks next asks
+    /// for the same one.
+    pub(crate) async fn get(&self, leases: &[Lease], connection: &Connection) -> Result<(), EtcdError> {
+        let missing = leases.iter().map(|lease| &lease.slot).filter(|slot| !slot.granted.initialized());
+        try_join_all(missing.map(|slot| self.grant(slot, connection))).await.map(drop)
     }
 
-    /// Grants the lease that will be needed soon, so that nobody has to wait for it then. If it cannot be had, that is
-    /// seen when it is needed.
-    pub(crate) async fn get_ahead(&self, lease: &Lease, connection: &Connection) {
-        if let Some(next) = &lease.next {
-            let _ = self.grant(next, connection).await;
-        }
+    /// Grants the leases that will be needed soon, so that nobody has to wait for them then. If one cannot be had, that
+    /// is seen when it is needed.
+    pub(crate) async fn get_ahead(&self, leases: &[Lease], connection: &Connection) {
+        let next = leases.iter().filter_map(|lease| lease.next.as_ref());
+        join_all(next.map(|slot| self.grant(slot, connection))).await;
     }
 
     async fn grant(&self, slot: &Slot, connection: &Connection) -> Result<(), EtcdError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use etcd_client::{Client, DeleteOptions, GetOptions, GetResponse, KvClient, Txn, TxnResponse};
-use futures_util::future::{join, join_all, try_join_all};
+use futures_util::future::join;
 use throttle_core::{CasOutcome, CasStore, Clock, Exchange, Results, Timestamp, Versioned};
 
 use crate::EtcdError;
@@ -95,11 +95,11 @@ impl EtcdStore {
             self.leases.choose(exchange.ttl, exchange.expected.map(|version| version.lease))
         };
         let leases: Vec<Lease> = all.iter().map(choose).collect();
-        try_join_all(leases.iter().map(|lease| self.leases.get(lease, &self.connection))).await?;
+        self.leases.get(&leases, &self.connection).await?;
         let leased: Vec<_> =
             all.iter().zip(&leases).map(|(exchange, lease)| (exchange, lease.id())).collect();
-        let ahead = join_all(leases.iter().map(|lease| self.leases.get_ahead(lease, &self.connection)));
-        let (outcomes, _) = join(self.commit(&leased), ahead).await;
+        let ahead = self.leases.get_ahead(&leases, &self.connection);
+        let (outcomes, ()) = join(self.commit(&leased), ahead).await;
         if let Err(EtcdError::LeaseGone(_)) = outcomes {
             leases.iter().for_each(|lease| self.leases.forget(lease.id()));
         }
