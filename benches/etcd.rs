@@ -29,6 +29,7 @@ const ROUND: Duration = Duration::from_millis(1_500);
 fn main() {
     let url = std::env::var(URL).unwrap_or_else(|_| panic!("{URL} is not set"));
     let runtime = Runtime::new().unwrap();
+    let policy = policy();
     let ours = runtime.block_on(connect(&url));
     let plain = runtime.block_on(Plain::connect(&url));
     for (name, callers, keys) in
@@ -41,7 +42,7 @@ fn main() {
             || {
                 rate(&runtime, callers, async |caller, nth| {
                     let key = pick(&keys, caller, nth);
-                    ours.decide(&Action::consume(&policy(), key)).await.unwrap();
+                    ours.decide(&Action::consume(&policy, key)).await.unwrap();
                 })
             },
             || rate(&runtime, callers, async |caller, nth| plain.decide(pick(&keys, caller, nth)).await),

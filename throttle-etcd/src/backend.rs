@@ -44,7 +44,8 @@ pub struct EtcdBackend {
 }
 
 impl EtcdBackend {
-    /// Connects, and waits for the first answer of a member.
+    /// Connects, and waits for the first answer of a member. The leader is asked from then on if it is among the members
+    /// named: waiting for them to say so takes up to the response deadline more.
     ///
     /// # Errors
     ///

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::Client;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use throttle_core::{BaseErrorSet, Effect};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -90,6 +92,37 @@ impl Connection {
         }
     }
 
+    /// From here on asks the leader, if one of several members says within the response deadline that it leads: the
+    /// others would pass each request on to it.
+    pub(crate) async fn prefer_leader(&self) {
+        let members = self.members.len();
+        let present = self.present.load(Ordering::Relaxed);
+        if members < 2 {
+            return;
+        }
+        let mut asked: FuturesUnordered<_> =
+            (0..members).map(|more| self.leads(present.wrapping_add(more))).collect();
+        let leader = async {
+            while let Some(leader) = asked.next().await {
+                if leader.is_some() {
+                    return leader;
+                }
+            }
+            None
+        };
+        if let Ok(Some(place)) = timeout(self.config.settings.response_deadline, leader).await {
+            self.present.store(place, Ordering::Relaxed);
+        }
+    }
+
+    /// The same place, if the member there says that it is the leader.
+    async fn leads(&self, place: usize) -> Option<usize> {
+        let member = self.member(place)?;
+        let client = member.client.get_or_try_init(|| self.connect(member)).await.ok()?;
+        let status = client.maintenance_client().status().await.ok()?;
+        status.header().is_some_and(|header| header.member_id() == status.leader()).then_some(place)
+    }
+
     async fn ask<F, T>(
         &self,
         place: usize,
@@ -136,18 +169,25 @@ impl Connection {
 
     /// Within the connect deadline, whether this caller connects or waits for another one that does.
     async fn client(&self, place: usize) -> Result<&Client, EtcdError> {
-        let member = place.checked_rem(self.members.len()).and_then(|at| self.members.get(at));
-        let member = member.ok_or(EtcdError::Answer("there are no members"))?;
+        let member = self.member(place).ok_or(EtcdError::Answer("there are no members"))?;
         let connect = || async {
             // While this caller waited for its turn, another may have found that the member does not answer.
             if self.present.load(Ordering::Relaxed) != place {
                 return Err(EtcdError::NoConnectionInTime);
             }
-            let client = Client::connect([&member.address], Some(self.config.options())).await;
-            client.map_err(classify_connect)
+            self.connect(member).await
         };
         let client = timeout(self.config.settings.connect_deadline, member.client.get_or_try_init(connect));
         client.await.unwrap_or(Err(EtcdError::NoConnectionInTime))
+    }
+
+    fn member(&self, place: usize) -> Option<&Member> {
+        place.checked_rem(self.members.len()).and_then(|at| self.members.get(at))
+    }
+
+    async fn connect(&self, member: &Member) -> Result<Client, EtcdError> {
+        let client = Client::connect([&member.address], Some(self.config.options())).await;
+        client.map_err(classify_connect)
     }
 
     /// The next member is the present one, unless others have gone on already.

@@ -68,14 +68,16 @@ impl EtcdStore {
         &self.prefix
     }
 
-    /// Waits for the first answer of any member.
+    /// Waits for the first answer of any member, and then looks for the leader.
     pub(crate) async fn connect(&self, deadline: Duration) -> Result<(), EtcdError> {
         let key = format!("{}:ping", self.prefix);
         let request = |client| {
             let key = key.clone();
             async move { kv(&client).get(key, None).await }
         };
-        self.connection.send_within(deadline, Repeat::Freely, request).await.map(drop)
+        self.connection.send_within(deadline, Repeat::Freely, request).await?;
+        self.connection.prefer_leader().await;
+        Ok(())
     }
 
     /// Exchanges that fit into one transaction.

@@ -31,10 +31,11 @@ struct Load {
 }
 
 impl Load {
-    /// All is asked of the member in the first place, as long as it answers.
-    async fn on(own: &Own, first: usize) -> Arc<Self> {
-        let mut members = own.addresses();
-        members.rotate_left(first);
+    /// All is asked of the leader, or of the first of these members if it is not among them.
+    async fn on(own: &Own, members: &[usize]) -> Arc<Self> {
+        let addresses = own.addresses();
+        let members: Vec<_> =
+            members.iter().filter_map(|at| addresses.get(*at)).map(String::as_str).collect();
         let config = EtcdConfig::new(&format!("etcd://{}", members.join(","))).unwrap();
         Arc::new(Self {
             backend: EtcdBackend::connect(config).await.unwrap(),
@@ -90,8 +91,8 @@ impl Load {
     }
 }
 
-async fn under_load(own: &mut Own, first: usize, story: impl AsyncFnOnce(&mut Own, &Load)) {
-    let load = Load::on(own, first).await;
+async fn under_load(own: &mut Own, members: &[usize], story: impl AsyncFnOnce(&mut Own, &Load)) {
+    let load = Load::on(own, members).await;
     let callers: Vec<_> = (0..CALLERS).map(|_| tokio::spawn(Load::run(Arc::clone(&load)))).collect();
     load.succeeds_after(Instant::now() + Duration::from_millis(500)).await;
     story(own, &load).await;
@@ -107,7 +108,7 @@ async fn under_load(own: &mut Own, first: usize, story: impl AsyncFnOnce(&mut Ow
 async fn the_leader_dies_and_comes_back() {
     let mut own = Own::cluster(3, &[]).await;
     let leader = own.leader().await.unwrap();
-    under_load(&mut own, leader, async |own, load| {
+    under_load(&mut own, &[0, 1, 2], async |own, load| {
         own.kill(leader);
         let killed = Instant::now();
         let mut elected = None;
@@ -130,7 +131,7 @@ async fn the_leader_dies_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_member_dies_and_comes_back() {
     let mut own = Own::cluster(3, &[]).await;
-    under_load(&mut own, 0, async |own, load| {
+    under_load(&mut own, &[0, 1, 2], async |own, load| {
         for member in 0..3 {
             own.kill(member);
             load.succeeds_after(Instant::now() + Duration::from_millis(500)).await;
@@ -150,8 +151,9 @@ async fn each_member_dies_and_comes_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_member_that_hangs_is_left() {
     let mut own = Own::cluster(3, &[]).await;
-    let hangs = (own.leader().await.unwrap() + 1) % 3;
-    under_load(&mut own, hangs, async |own, load| {
+    let leader = own.leader().await.unwrap();
+    let hangs = (leader + 1) % 3;
+    under_load(&mut own, &[hangs, (leader + 2) % 3], async |own, load| {
         own.signal(hangs, "-STOP");
         let stopped = Instant::now();
         load.succeeds_after(stopped + Duration::from_secs(2)).await;
@@ -160,4 +162,17 @@ async fn a_member_that_hangs_is_left() {
         assert!(failed.unwrap() < Duration::from_secs(1), "{failed:?}");
     })
     .await;
+}
+
+/// Whichever member is named first, the leader is asked: the followers need not pass anything on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_leader_is_asked() {
+    let own = Own::cluster(3, &[]).await;
+    let leader = own.leader().await.unwrap();
+    for follower in [(leader + 1) % 3, (leader + 2) % 3] {
+        let load = Load::on(&own, &[follower, leader]).await;
+        own.signal(follower, "-STOP");
+        load.backend.ping().await.unwrap();
+        own.signal(follower, "-CONT");
+    }
 }

@@ -191,10 +191,7 @@ async fn a_lock_outlives_each_member() {
 async fn a_leader_that_hangs_frees_no_lock() {
     let own = Own::cluster(3, &[]).await;
     let leader = own.leader().await.unwrap();
-    let mut members = own.addresses();
-    members.rotate_left(leader);
-    let config = throttle_etcd::EtcdConfig::new(&format!("etcd://{}", members.join(","))).unwrap();
-    let backend = EtcdBackend::connect(config).await.unwrap();
+    let backend = EtcdBackend::connect(own.config()).await.unwrap();
     let terms = LockTerms::default().ttl(Duration::from_secs(8)).unwrap();
     let guard = Lock::new(backend.clone(), "lock").with_terms(terms).try_acquire().await.unwrap().unwrap();
     for _ in 0..3 {
