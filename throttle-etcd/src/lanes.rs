@@ -91,7 +91,7 @@ impl Lanes {
 pub(crate) struct Contended {
     is_any: AtomicBool,
     last_conflicts: Mutex<LruCache<String, Instant>>,
-    /// When keys that went together were last kept from being stored by one of them.
+    /// When one of the keys that went together was last not what was expected.
     last_failure: Mutex<Option<Instant>>,
 }
 
@@ -104,13 +104,13 @@ impl Contended {
         }
     }
 
-    /// Whether keys may go together: none has been in conflict of late, and none has expired unexpectedly.
+    /// Whether nothing will be in conflict, as far as one can tell: nothing was of late, nor expired unexpectedly.
     pub(crate) fn is_calm(&self) -> bool {
         let is_long_ago = |last: Instant| last.elapsed() >= CALM;
         !self.is_any() && self.last_failure.lock().is_none_or(is_long_ago)
     }
 
-    /// Keys that went together were not stored, since one of them was not what was expected.
+    /// One of the keys that went together was not what was expected.
     pub(crate) fn note_failure(&self) {
         *self.last_failure.lock() = Some(Instant::now());
     }

@@ -23,7 +23,7 @@ const MAX_ANSWER: usize = 256 << 20;
 /// Single values on etcd: what [`EtcdBackend`](crate::EtcdBackend) stands on.
 ///
 /// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, as far as the
-/// server takes it: all or none while no key has been in conflict of late, else each as a transaction of its own in it.
+/// server takes it, and one in conflict keeps no other from being stored.
 /// Time is that of the client's clock.
 #[derive(Debug)]
 pub struct EtcdStore {
@@ -113,13 +113,12 @@ impl EtcdStore {
             let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
             return Ok(vec![txn::outcome(&response, one.1)?]);
         }
-        // A key in conflict holds up those that go with it, once: for a while after that, each is by itself.
         if self.contended.is_calm() {
-            let response = self.transact(Repeat::Never, || txn::all_exchanges(leased)).await?;
-            if let Some(outcomes) = txn::all_outcomes(&response, leased)? {
-                return Ok(outcomes);
+            let response = self.transact(Repeat::Never, || txn::calm_exchanges(leased)).await?;
+            if !response.succeeded() {
+                self.contended.note_failure();
             }
-            self.contended.note_failure();
+            return txn::calm_outcomes(&response, leased);
         }
         let response = self.transact(Repeat::Never, || txn::exchanges(leased)).await?;
         txn::outcomes(&response, leased)
@@ -210,7 +209,7 @@ impl CasStore for EtcdStore {
         let mut outcomes = Vec::with_capacity(exchanges.len());
         // The server counts the transaction around them as one operation.
         let most = self.max_txn_ops.saturating_sub(1);
-        for chunk in txn::chunks(exchanges, most, |exchange| exchange.key.len() * 3 + exchange.value.len()) {
+        for chunk in txn::chunks(exchanges, most, txn::most_bytes) {
             outcomes.extend(for_each(self.exchange(chunk).await, chunk.len()));
         }
         // A key that is gone has expired: nobody else changes it.

@@ -31,15 +31,19 @@ fn put((exchange, lease): &Leased<'_>) -> TxnOp {
     TxnOp::put(exchange.key, exchange.value, Some(PutOptions::new().with_lease(*lease)))
 }
 
-/// Several exchanges, all or none: less work for the server, and nothing stored if any of them is in conflict.
-pub(crate) fn all_exchanges(all: &[Leased<'_>]) -> Txn {
-    let (compares, puts): (Vec<_>, Vec<_>) = all.iter().map(|leased| (compare(leased), put(leased))).unzip();
-    Txn::new().when(compares).and_then(puts)
-}
-
 /// Several exchanges in one transaction, each a transaction in it: one in conflict keeps no other from being stored.
 pub(crate) fn exchanges(all: &[Leased<'_>]) -> Txn {
-    Txn::new().and_then(all.iter().map(|leased| TxnOp::txn(exchange(leased))).collect::<Vec<_>>())
+    Txn::new().and_then(each(all))
+}
+
+/// The same, with less work for the server if none is in conflict; for a lone one it would be more.
+pub(crate) fn calm_exchanges(all: &[Leased<'_>]) -> Txn {
+    let (compares, puts): (Vec<_>, Vec<_>) = all.iter().map(|leased| (compare(leased), put(leased))).unzip();
+    Txn::new().when(compares).and_then(puts).or_else(each(all))
+}
+
+fn each(all: &[Leased<'_>]) -> Vec<TxnOp> {
+    all.iter().map(|leased| TxnOp::txn(exchange(leased))).collect()
 }
 
 /// Several reads in one transaction, which changes nothing.
@@ -53,17 +57,17 @@ pub(crate) fn outcome(response: &TxnResponse, lease: i64) -> Result<CasOutcome<R
     outcome_at(response, lease, revision)
 }
 
-/// What a transaction of [`all_exchanges`] came to: none if nothing was stored.
-pub(crate) fn all_outcomes(
+/// What a transaction of [`calm_exchanges`] came to, in order.
+pub(crate) fn calm_outcomes(
     response: &TxnResponse,
     all: &[Leased<'_>],
-) -> Result<Option<Vec<CasOutcome<Revision>>>, EtcdError> {
+) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
     if !response.succeeded() {
-        return Ok(None);
+        return outcomes(response, all);
     }
     let revision = response.header().ok_or(NO_HEADER)?.revision();
     let stored = |(_, lease): &Leased<'_>| CasOutcome::Stored(Revision { revision, lease: *lease });
-    Ok(Some(all.iter().map(stored).collect()))
+    Ok(all.iter().map(stored).collect())
 }
 
 /// What a transaction of [`exchanges`] came to, in order.
@@ -121,6 +125,11 @@ pub(crate) fn value(mut response: GetResponse) -> Option<Versioned<Revision>> {
         version: Revision { revision: pair.mod_revision(), lease: pair.lease() },
         value: pair.into_key_value().1,
     })
+}
+
+/// How many bytes an exchange takes in [`calm_exchanges`], but for the wrapping.
+pub(crate) fn most_bytes(exchange: &Exchange<'_, Revision>) -> usize {
+    exchange.key.len() * 5 + exchange.value.len() * 2
 }
 
 /// Cuts what is to go together into transactions: at most so many each, and not too many bytes.

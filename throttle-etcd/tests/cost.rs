@@ -5,6 +5,8 @@
 mod common;
 
 use std::collections::HashSet;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -55,6 +57,39 @@ fn micros_to_the_hour() -> u64 {
     let hour = 3_600_000_000;
     let past = SystemClock.now().as_micros() % hour;
     past.min(hour - past)
+}
+
+/// How many transactions the server has carried out.
+fn transactions(own: &Own) -> u32 {
+    let mut server = TcpStream::connect(own.addresses().first().unwrap()).unwrap();
+    server.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut metrics = String::new();
+    server.read_to_string(&mut metrics).unwrap();
+    let handled = metrics.lines().filter(|line| line.starts_with("grpc_server_handled_total"));
+    let mut txns = handled.filter(|line| line.contains("grpc_code=\"OK\",grpc_method=\"Txn\""));
+    txns.next().and_then(|line| line.rsplit(' ').next()).unwrap().parse().unwrap()
+}
+
+/// Twenty keys go in one transaction. What another process did to one of them costs a second one, for that key: the others
+/// are stored by the first.
+#[tokio::test]
+async fn a_conflict_costs_one_transaction_more_and_nothing_for_other_keys() {
+    let own = Own::start(&[]).await;
+    let (backend, other, mut client) = (own.backend().await, own.backend().await, own.client().await);
+    let policy = hour();
+    let keys: Vec<_> = (0..20).map(|nth| format!("key-{nth}")).collect();
+    let all: Vec<_> = keys.iter().map(|key| Action::consume(&policy, key)).collect();
+    let mut taken = async || {
+        let (txns, before) = (transactions(&own), revision(&mut client).await);
+        assert!(
+            backend.decide_many(&all).await.iter().all(|outcome| outcome.as_ref().unwrap().granted() == 1)
+        );
+        (transactions(&own) - txns, revision(&mut client).await - before)
+    };
+    taken().await;
+    assert_eq!(taken().await, (1, 1));
+    consume(&other, &policy, "key-7").await;
+    assert_eq!(taken().await, (2, 2));
 }
 
 /// What is denied, peeked at or hopeless costs no revision and no lease.
