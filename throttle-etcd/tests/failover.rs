@@ -91,6 +91,12 @@ impl Load {
     }
 }
 
+fn config(own: &Own, members: &[usize]) -> EtcdConfig {
+    let addresses = own.addresses();
+    let members: Vec<_> = members.iter().filter_map(|at| addresses.get(*at)).map(String::as_str).collect();
+    EtcdConfig::new(&format!("etcd://{}", members.join(","))).unwrap()
+}
+
 async fn under_load(own: &mut Own, members: &[usize], story: impl AsyncFnOnce(&mut Own, &Load)) {
     let load = Load::on(own, members).await;
     let callers: Vec<_> = (0..CALLERS).map(|_| tokio::spawn(Load::run(Arc::clone(&load)))).collect();
@@ -170,9 +176,11 @@ async fn the_leader_is_asked() {
     let own = Own::cluster(3, &[]).await;
     let leader = own.leader().await.unwrap();
     for follower in [(leader + 1) % 3, (leader + 2) % 3] {
-        let load = Load::on(&own, &[follower, leader]).await;
+        let config = config(&own, &[follower, leader]).response_deadline(Duration::from_secs(5)).unwrap();
+        let backend = EtcdBackend::connect(config).await.unwrap();
         own.signal(follower, "-STOP");
-        load.backend.ping().await.unwrap();
+        let answer = backend.ping().await;
         own.signal(follower, "-CONT");
+        answer.unwrap();
     }
 }
