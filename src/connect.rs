@@ -23,7 +23,8 @@ const SCHEMES: [(&str, &str); 12] = [
 /// | URL | store | feature |
 /// |---|---|---|
 /// | `memory://` | the embedded one; `?max_keys=N` bounds it | `memory` |
-/// | `redis://`, `rediss://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
+/// | `redis://`, `unix://`, `redis+sentinel://`, `redis+cluster://` | Redis, behind a [`GroupCommit`](crate::GroupCommit) | `redis` |
+/// | `rediss://`, `rediss+sentinel://`, `rediss+cluster://` | the same, through TLS | `redis` |
 /// | `etcd://[user:password@]host[:2379][,host…]` | an etcd cluster | `etcd` |
 /// | `etcds://…` | the same, through TLS | `etcd` |
 /// | `postgres://`, `postgresql://` | PostgreSQL, behind a [`GroupCommit`](crate::GroupCommit) | `postgres` |
@@ -39,6 +40,12 @@ const SCHEMES: [(&str, &str); 12] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
+///
+/// All that the URL does not say is as it is by default, the prefix of all keys (`throttle`), deadlines and trusted
+/// certificates too. Who needs it otherwise connects with the configuration of the backend, and forgets which one it is:
+/// `AnyStore::from(GroupCommit::new(RedisBackend::connect(config).await?))`.
+///
+/// A store has to be there at first: a [failure policy](crate::FailurePolicy) speaks only after that.
 ///
 /// # Errors
 ///

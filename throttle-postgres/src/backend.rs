@@ -65,6 +65,9 @@ impl PostgresBackend {
     /// The same on a pool that the program already has. `config` gives names, deadlines and the sweep; its server and
     /// number of connections are not used.
     ///
+    /// Behind PgBouncer the pool must send no setting that the pooler refuses: make it from options with
+    /// `extra_float_digits(None)`, as [`connect`](Self::connect) does.
+    ///
     /// # Keys in logs
     ///
     /// Statements have policies, keys and names of locks in them, as text and as hexadecimal digits, and a pool of `sqlx`

@@ -46,7 +46,7 @@ pub enum PostgresError {
     #[error("PostgreSQL does not allow this user")]
     Unauthorized(#[source] Cause),
     /// `undefined_table`, `undefined_function`, `invalid_catalog_name` and the like: what was there when connecting is gone.
-    #[error("the schema of throttle is missing in PostgreSQL")]
+    #[error("the database, or the schema of throttle in it, is missing in PostgreSQL")]
     SchemaMissing(#[source] Cause),
     /// The row of a key of ours holds something that is not a state. It is left alone.
     #[error("the row holds a value that is not a state")]
