@@ -1,5 +1,6 @@
 //! Work that outlives its caller: seen through when it is dropped half-way, or done when something is dropped.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -8,14 +9,42 @@ use tokio::runtime::Handle;
 
 use crate::panics::contain;
 
-/// A future that goes on in the background when it is dropped half-way. One that was never polled does nothing.
-pub(crate) struct SeenThrough<T: Send + 'static> {
+/// A future that goes on in the background when it is dropped half-way: on the tokio runtime on which it is dropped, and
+/// without one not. One that was never polled does nothing.
+///
+/// For what the next caller needs too, such as a connection: callers that have less time than it takes would else begin it
+/// again and again. It must end by itself, so give it a deadline inside.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::time::Duration;
+/// # use throttle_core::SeenThrough;
+/// # use tokio::sync::OnceCell;
+/// # use tokio::time::{sleep, timeout};
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let connection = Arc::new(OnceCell::new());
+/// let connect = || {
+///     let connection = Arc::clone(&connection);
+///     SeenThrough::new(async move {
+///         let made = connection.get_or_init(|| async { sleep(Duration::from_millis(50)).await });
+///         timeout(Duration::from_secs(1), made).await.is_ok()
+///     })
+/// };
+/// assert!(timeout(Duration::from_millis(10), connect()).await.is_err(), "this caller has gone");
+/// sleep(Duration::from_millis(100)).await;
+/// assert!(connection.initialized());
+/// # }
+/// ```
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct SeenThrough<T: Send + 'static> {
     future: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
     is_begun: bool,
 }
 
 impl<T: Send + 'static> SeenThrough<T> {
-    pub(crate) fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
+    /// Sees `future` through, once it was polled.
+    pub fn new(future: impl Future<Output = T> + Send + 'static) -> Self {
         Self { future: Some(Box::pin(future)), is_begun: false }
     }
 }
@@ -40,6 +69,12 @@ impl<T: Send + 'static> Drop for SeenThrough<T> {
         if let Some(future) = self.future.take().filter(|_| self.is_begun) {
             finish(async move { drop(future.await) }, None);
         }
+    }
+}
+
+impl<T: Send + 'static> fmt::Debug for SeenThrough<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SeenThrough").field("is_begun", &self.is_begun).finish_non_exhaustive()
     }
 }
 

@@ -28,6 +28,7 @@ mod serde_text;
 mod take;
 
 pub use self::action::{Action, EXPIRY_MARGIN, EXPIRY_MARGIN_OWN_TIME, MAX_TIMES, Operand, Outcome};
+pub use self::background::SeenThrough;
 pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock, WallClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};

@@ -1,13 +1,14 @@
 //! How requests reach etcd: one member at a time, and the next one when it does not answer.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use etcd_client::Client;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use throttle_core::{BaseErrorSet, Effect};
+use throttle_core::{BaseErrorSet, Effect, SeenThrough};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -42,9 +43,10 @@ pub(crate) enum Repeat {
 }
 
 impl Connection {
-    pub(crate) fn new(config: EtcdConfig) -> Self {
+    pub(crate) fn new(config: EtcdConfig) -> Arc<Self> {
         let member = |address: &String| Member { address: address.clone(), client: OnceCell::new() };
-        Self { members: config.members.iter().map(member).collect(), present: AtomicUsize::new(0), config }
+        let members = config.members.iter().map(member).collect();
+        Arc::new(Self { members, present: AtomicUsize::new(0), config })
     }
 
     /// Sends a request, and waits for the answer until the response deadline. When a member cannot have taken it, or the
@@ -53,7 +55,7 @@ impl Connection {
     /// Connecting to a member for the first time has the connect deadline on top, also while others do it. Dropped, the request may be carried
     /// out or not.
     pub(crate) async fn send<F, T>(
-        &self,
+        self: &Arc<Self>,
         repeat: Repeat,
         request: impl Fn(Client) -> F,
     ) -> Result<T, EtcdError>
@@ -64,7 +66,7 @@ impl Connection {
     }
 
     pub(crate) async fn send_within<F, T>(
-        &self,
+        self: &Arc<Self>,
         deadline: Duration,
         repeat: Repeat,
         request: impl Fn(Client) -> F,
@@ -118,13 +120,13 @@ impl Connection {
     /// The same place, if the member there says that it is the leader.
     async fn leads(&self, place: usize) -> Option<usize> {
         let member = self.member(place)?;
-        let client = member.client.get_or_try_init(|| self.connect(member)).await.ok()?;
+        let client = member.client.get_or_try_init(|| self.log_in(member)).await.ok()?;
         let status = client.maintenance_client().status().await.ok()?;
         status.header().is_some_and(|header| header.member_id() == status.leader()).then_some(place)
     }
 
     async fn ask<F, T>(
-        &self,
+        self: &Arc<Self>,
         place: usize,
         deadline: Instant,
         request: impl Fn(Client) -> F,
@@ -167,25 +169,35 @@ impl Connection {
         }
     }
 
-    /// Within the connect deadline, whether this caller connects or waits for another one that does.
-    async fn client(&self, place: usize) -> Result<&Client, EtcdError> {
+    /// Within the connect deadline, whether this caller connects or waits for another one that does. A connection that was
+    /// begun is made, also when nobody waits for it any more.
+    async fn client(self: &Arc<Self>, place: usize) -> Result<&Client, EtcdError> {
+        let member = self.member(place).ok_or(EtcdError::Answer("there are no members"))?;
+        if !member.client.initialized() {
+            let this = Arc::clone(self);
+            SeenThrough::new(async move { this.connect(place).await }).await?;
+        }
+        member.client.get().ok_or(EtcdError::NoConnectionInTime)
+    }
+
+    async fn connect(&self, place: usize) -> Result<(), EtcdError> {
         let member = self.member(place).ok_or(EtcdError::Answer("there are no members"))?;
         let connect = || async {
             // While this caller waited for its turn, another may have found that the member does not answer.
             if self.present.load(Ordering::Relaxed) != place {
                 return Err(EtcdError::NoConnectionInTime);
             }
-            self.connect(member).await
+            self.log_in(member).await
         };
         let client = timeout(self.config.settings.connect_deadline, member.client.get_or_try_init(connect));
-        client.await.unwrap_or(Err(EtcdError::NoConnectionInTime))
+        client.await.unwrap_or(Err(EtcdError::NoConnectionInTime)).map(drop)
     }
 
     fn member(&self, place: usize) -> Option<&Member> {
         place.checked_rem(self.members.len()).and_then(|at| self.members.get(at))
     }
 
-    async fn connect(&self, member: &Member) -> Result<Client, EtcdError> {
+    async fn log_in(&self, member: &Member) -> Result<Client, EtcdError> {
         let client = Client::connect([&member.address], Some(self.config.options())).await;
         client.map_err(classify_connect)
     }
@@ -244,7 +256,7 @@ mod tests {
     const RESPONSE: Duration = Duration::from_millis(500);
 
     /// Members that take connections and never say anything.
-    fn silent(members: usize) -> (Vec<TcpListener>, Connection) {
+    fn silent(members: usize) -> (Vec<TcpListener>, Arc<Connection>) {
         let listeners: Vec<_> = (0..members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let hosts: Vec<_> = listeners.iter().map(|one| one.local_addr().unwrap().to_string()).collect();
         let config = EtcdConfig::new(&format!("etcd://user:password@{}", hosts.join(","))).unwrap();

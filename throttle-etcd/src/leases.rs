@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
-use throttle_core::{Clock, Timestamp};
+use throttle_core::{Clock, SeenThrough, Timestamp};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ fn width(ttl: Duration) -> u64 {
 /// The leases of one process: one for each slot that is in use.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    age: Age,
+    age: Arc<Age>,
     slots: Mutex<Slots>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Lease {
 
 impl Leases {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { age: Age::new(clock), slots: Mutex::new(Slots::new()) }
+        Self { age: Arc::new(Age::new(clock)), slots: Mutex::new(Slots::new()) }
     }
 
     /// The lease for a value that is to live for `ttl`, and has the lease `present`. A value that may keep its lease does:
@@ -103,25 +103,30 @@ impl Leases {
 
     /// Grants those of the leases that are not there yet. Dropped, a lease may be granted or not: whoever asks next asks
     /// for the same one.
-    pub(crate) async fn get(&self, leases: &[Lease], connection: &Connection) -> Result<(), EtcdError> {
+    pub(crate) async fn get(&self, leases: &[Lease], connection: &Arc<Connection>) -> Result<(), EtcdError> {
         let missing = leases.iter().map(|lease| &lease.slot).filter(|slot| !slot.granted.initialized());
         try_join_all(missing.map(|slot| self.grant(slot, connection))).await.map(drop)
     }
 
     /// Grants the leases that will be needed soon, so that nobody has to wait for them then. If one cannot be had, that
     /// is seen when it is needed.
-    pub(crate) async fn get_ahead(&self, leases: &[Lease], connection: &Connection) {
+    pub(crate) async fn get_ahead(&self, leases: &[Lease], connection: &Arc<Connection>) {
         let next = leases.iter().filter_map(|lease| lease.next.as_ref());
         join_all(next.map(|slot| self.grant(slot, connection))).await;
     }
 
-    async fn grant(&self, slot: &Slot, connection: &Connection) -> Result<(), EtcdError> {
-        let grant = || async {
-            let left = Duration::from_secs(slot.end).saturating_sub(self.age.now());
-            let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
-            lease::grant(connection, slot.id, ttl).await
+    /// A grant that was begun is seen through, also when nobody waits for it any more: the next caller needs it.
+    async fn grant(&self, slot: &Arc<Slot>, connection: &Arc<Connection>) -> Result<(), EtcdError> {
+        let (slot, age, connection) = (Arc::clone(slot), Arc::clone(&self.age), Arc::clone(connection));
+        let granted = async move {
+            let grant = || async {
+                let left = Duration::from_secs(slot.end).saturating_sub(age.now());
+                let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
+                lease::grant(&connection, slot.id, ttl).await
+            };
+            slot.granted.get_or_try_init(grant).await.copied()
         };
-        slot.granted.get_or_try_init(grant).await.copied()
+        SeenThrough::new(granted).await
     }
 
     /// The server does not know this lease: its slot gets another.

@@ -27,7 +27,7 @@ const MAX_ANSWER: usize = 256 << 20;
 /// Time is that of the client's clock.
 #[derive(Debug)]
 pub struct EtcdStore {
-    connection: Connection,
+    connection: Arc<Connection>,
     leases: Leases,
     contended: Contended,
     prefix: String,
@@ -56,7 +56,7 @@ impl EtcdStore {
         }
     }
 
-    pub(crate) const fn connection(&self) -> &Connection {
+    pub(crate) const fn connection(&self) -> &Arc<Connection> {
         &self.connection
     }
 

@@ -15,7 +15,9 @@ use futures_util::future::{Either, select};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPoolOptions, PgRow};
 use sqlx::{AssertSqlSafe, Connection as _, PgPool, Postgres};
+use throttle_core::SeenThrough;
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::PostgresError;
@@ -40,6 +42,8 @@ pub(crate) struct Connection {
     pool: PgPool,
     spare: Arc<Spare>,
     probe: Arc<Probe>,
+    /// Places for attempts to connect that go on without their callers.
+    seen_through: Arc<Semaphore>,
     acquire_deadline: Duration,
     response_deadline: Duration,
     /// Whether the defaults of the server are stricter than read committed.
@@ -70,6 +74,7 @@ impl Connection {
 
     pub(crate) fn over(pool: PgPool, settings: &Settings) -> Self {
         Self {
+            seen_through: Arc::new(Semaphore::new(most_connections(&pool))),
             pool,
             spare: Arc::default(),
             probe: Arc::default(),
@@ -116,7 +121,7 @@ impl Connection {
 
     async fn acquire(&self) -> Result<PoolConnection<Postgres>, PostgresError> {
         let deadline = Instant::now() + self.acquire_deadline;
-        let mut acquire = pin!(self.pool.acquire());
+        let mut acquire = pin!(self.acquire_for_good());
         if let Ok(acquired) = timeout(self.acquire_deadline / 4, &mut acquire).await {
             return acquired.map_err(classify_connect);
         }
@@ -134,20 +139,39 @@ impl Connection {
         acquired.map_err(classify_connect)
     }
 
+    /// A connection that a caller has begun to make is made, and is there for the next one: there may be no caller who has
+    /// as much time as it takes. For as many callers as there can be connections.
+    async fn acquire_for_good(&self) -> Result<PoolConnection<Postgres>, sqlx::Error> {
+        let Ok(place) = Arc::clone(&self.seen_through).try_acquire_owned() else {
+            return self.pool.acquire().await;
+        };
+        let acquire = timeout(self.acquire_deadline, self.pool.acquire());
+        SeenThrough::new(async move {
+            let acquired = acquire.await.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+            drop(place);
+            acquired
+        })
+        .await
+    }
+
     /// The pool keeps trying while the server refuses, and then only says that time is up. Unless all connections are in
     /// use, this finds out what is wrong.
     async fn find_out(&self, deadline: Instant) -> Result<(), PostgresError> {
-        let most = usize::try_from(self.pool.options().get_max_connections()).unwrap_or(usize::MAX);
         let used = match self.is_shared {
             true => usize::try_from(self.pool.size()).unwrap_or(usize::MAX),
             false => self.leased.load(Ordering::Relaxed),
         };
-        if used >= most {
+        if used >= most_connections(&self.pool) {
             return Ok(());
         }
         let probed = timeout_at(deadline, self.probe.result(&self.pool, self.acquire_deadline)).await;
         probed.unwrap_or_else(|late| Err(classify_connect(sqlx::Error::Io(late.into()))))
     }
+}
+
+fn most_connections(pool: &PgPool) -> usize {
+    usize::try_from(pool.options().get_max_connections())
+        .map_or(Semaphore::MAX_PERMITS, |most| most.min(Semaphore::MAX_PERMITS))
 }
 
 /// A connection that goes back if its last answer was whole, and is closed otherwise: nobody else is to wait
