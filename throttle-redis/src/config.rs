@@ -154,6 +154,10 @@ impl Servers {
             "redis+sentinel" | "rediss+sentinel" => {
                 let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
+                if path.contains('@') {
+                    // Taken for a service, it would be shown.
+                    return Err(setting("url", "a / in user or password is written %2F"));
+                }
                 if service.is_empty() {
                     return Err(setting("url", "a service is missing: redis+sentinel://host,host/service"));
                 }
@@ -277,6 +281,9 @@ mod tests {
             "localhost",
             "http://h",
             "redis+sentinel://u:secret@h",
+            "redis+sentinel://u:1/secret@h",
+            "redis+sentinel://u:1/secret@h/main",
+            "redis+sentinel://u:1/a/secret@h/main",
             "redis+cluster://u:secret@h/1",
             "redis://u:secret@:port",
             "redis://u:secret@h/database",
