@@ -11,6 +11,9 @@ use throttle_core::{SetupError, validate_span};
 /// How the names end of tables, indexes and sequences that belong to a table.
 const BELONGINGS: [&str; 4] = ["_schema", "_locks", "_fences", "_pkey"];
 
+/// The most that `max_connections` of a server can be. The pool makes room for all of its own at once.
+const MOST_CONNECTIONS: u32 = 262_143;
+
 /// Where PostgreSQL is, where the states are in it, and how long to wait.
 ///
 /// The URL is `postgres://user:password@host[:5432]/database`, or a host that is the percent-encoded folder of a socket.
@@ -114,10 +117,10 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or more than 262,143: no server takes as many.
     pub fn max_connections(mut self, connections: u32) -> Result<Self, SetupError> {
-        if connections == 0 {
-            return Err(setting("max_connections", "at least 1"));
+        if connections == 0 || connections > MOST_CONNECTIONS {
+            return Err(setting("max_connections", "use 1 to 262,143"));
         }
         self.max_connections = connections;
         Ok(self)
@@ -127,7 +130,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn acquire_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.acquire_deadline = validate_span("acquire_deadline", deadline)?;
         Ok(self)
@@ -137,7 +140,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
@@ -148,7 +151,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn sweep_interval(mut self, interval: Option<Duration>) -> Result<Self, SetupError> {
         self.settings.sweep_interval =
             interval.map(|interval| validate_span("sweep_interval", interval)).transpose()?;
@@ -279,10 +282,15 @@ mod tests {
         for taken in ["throttle_schema", "throttle_locks", "throttle_locks_pkey", "a_fences"] {
             config().table(taken).unwrap_err();
         }
-        config().max_connections(0).unwrap_err();
-        config().acquire_deadline(Duration::ZERO).unwrap_err();
-        config().response_deadline(Duration::ZERO).unwrap_err();
-        config().sweep_interval(Some(Duration::ZERO)).unwrap_err();
+        for connections in [0, MOST_CONNECTIONS + 1, u32::MAX] {
+            config().max_connections(connections).unwrap_err();
+        }
+        config().max_connections(MOST_CONNECTIONS).unwrap();
+        for span in [Duration::ZERO, Duration::MAX] {
+            config().acquire_deadline(span).unwrap_err();
+            config().response_deadline(span).unwrap_err();
+            config().sweep_interval(Some(span)).unwrap_err();
+        }
         config().sweep_interval(None).unwrap();
         config().root_certificates(b"no PEM").unwrap_err();
     }

@@ -93,7 +93,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn connect_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.connect_deadline = validate_span("connect_deadline", deadline)?;
         Ok(self)
@@ -103,7 +103,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
@@ -311,8 +311,10 @@ mod tests {
         for prefix in ["", "a:1", "a:1:b", "{a}", &"x".repeat(65)] {
             assert!(config().prefix(prefix).is_err(), "{prefix}");
         }
-        config().response_deadline(Duration::ZERO).unwrap_err();
-        config().connect_deadline(Duration::ZERO).unwrap_err();
+        for span in [Duration::ZERO, Duration::MAX] {
+            config().response_deadline(span).unwrap_err();
+            config().connect_deadline(span).unwrap_err();
+        }
         config().root_certificates(b"no PEM").unwrap_err();
         let tls = RedisConfig::new("rediss://h").unwrap();
         tls.root_certificates(b"no PEM").unwrap_err();
