@@ -126,6 +126,22 @@ pub fn validate_span(setting: &'static str, span: Duration) -> Result<Duration, 
 
 const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 3_600);
 
+/// Whether the URL of a store has an `@` behind its server. Then its password most likely has a `/`, `?` or `#` that is
+/// not in percent-encoding and ends the server too soon; read on, the rest of the password would be the name of something
+/// and be shown.
+///
+/// ```
+/// use throttle_core::is_login_cut_short;
+///
+/// assert!(is_login_cut_short("store://user:pass/word@host/name"));
+/// assert!(!is_login_cut_short("store://user:pass%2Fword@host/name"));
+/// ```
+#[must_use]
+pub fn is_login_cut_short(url: &str) -> bool {
+    let server = url.split_once("://").map_or(url, |(_, server)| server);
+    server.split_once(['/', '?', '#']).is_some_and(|(_, behind)| behind.contains('@'))
+}
+
 /// Input at run time that no store is asked about.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

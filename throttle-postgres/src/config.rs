@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use throttle_core::{SetupError, validate_span};
+use throttle_core::{SetupError, is_login_cut_short, validate_span};
 
 /// How the names end of tables, indexes and sequences that belong to a table.
 const BELONGINGS: [&str; 4] = ["_schema", "_locks", "_fences", "_pkey"];
@@ -60,9 +60,10 @@ impl PostgresConfig {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(fail("expected postgres://user:password@host/database"));
         }
-        if path_of(url).contains('@') {
-            // Taken for a database, it would be shown.
-            return Err(fail("a / in user or password is written %2F, and an @ in the database %40"));
+        if is_login_cut_short(url) {
+            return Err(fail(
+                "a /, ? or # in user or password is written %2F, %3F or %23, and an @ elsewhere %40",
+            ));
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|_| fail("host, port, database or a parameter of postgres:// is not valid"))?;
@@ -198,13 +199,6 @@ impl Settings {
     }
 }
 
-/// What comes after the server, without parameters.
-fn path_of(url: &str) -> &str {
-    let server = url.split_once("://").map_or(url, |(_, server)| server);
-    let before_parameters = server.split(['?', '#']).next().unwrap_or_default();
-    before_parameters.split_once('/').map_or("", |(_, path)| path)
-}
-
 fn identifier(name: &'static str, text: &str) -> Result<String, SetupError> {
     let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
     let starts_well = text.bytes().next().is_some_and(|byte| !byte.is_ascii_digit());
@@ -244,7 +238,7 @@ mod tests {
         let options = &config.options;
         assert_eq!((options.get_host(), options.get_port(), options.get_database()), ("h", 1, Some("d")));
         assert_eq!(options.get_username(), "u");
-        let odd = PostgresConfig::new("postgres://u:p@h/d%40e?application_name=a@b").unwrap();
+        let odd = PostgresConfig::new("postgres://u:p@h/d%40e?application_name=a%40b").unwrap();
         assert_eq!(odd.options.get_database(), Some("d@e"));
     }
 
@@ -257,7 +251,8 @@ mod tests {
             "postgres://u:secret@h:port/d",
             "postgres://u:secret@h/d?sslmode=x",
             "postgres://u:1/secret@h/d",
-            "postgres://u:1/a/secret@h/d",
+            "postgres://u:p@secret?a@h/d",
+            "postgres://u:p@secret#a@h/d",
         ] {
             let error = PostgresConfig::new(url).unwrap_err();
             assert!(matches!(error, SetupError::Url { .. }), "{url}");
