@@ -98,16 +98,48 @@ pub enum SetupError {
     },
 }
 
-/// `span`, if it is one: for deadlines and intervals in the configurations of stores.
+/// `span`, if it is one: for deadlines and intervals in the configurations of stores. There is a longest one, so that the
+/// time at which it ends can be told: clocks panic beyond their range.
 ///
 /// # Errors
 ///
-/// [`SetupError::Setting`] if it is zero.
+/// [`SetupError::Setting`] if it is zero, or longer than 365 days.
+///
+/// ```
+/// use std::time::Duration;
+/// use throttle_core::validate_span;
+///
+/// let year = Duration::from_secs(365 * 24 * 3_600);
+/// assert_eq!(validate_span("deadline", year)?, year);
+/// for wrong in [Duration::ZERO, year + Duration::from_nanos(1), Duration::MAX] {
+///     assert!(validate_span("deadline", wrong).is_err());
+/// }
+/// # Ok::<(), throttle_core::SetupError>(())
+/// ```
 pub fn validate_span(setting: &'static str, span: Duration) -> Result<Duration, SetupError> {
-    if span.is_zero() {
-        return Err(SetupError::Setting { setting, reason: "use more than zero".to_owned() });
+    if span.is_zero() || span > LONGEST_SPAN {
+        let reason = "use more than zero, and at most 365 days".to_owned();
+        return Err(SetupError::Setting { setting, reason });
     }
     Ok(span)
+}
+
+const LONGEST_SPAN: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// Whether the URL of a store has an `@` behind its server. Then its password most likely has a `/`, `?` or `#` that is
+/// not in percent-encoding and ends the server too soon; read on, the rest of the password would be the name of something
+/// and be shown.
+///
+/// ```
+/// use throttle_core::is_login_cut_short;
+///
+/// assert!(is_login_cut_short("store://user:pass/word@host/name"));
+/// assert!(!is_login_cut_short("store://user:pass%2Fword@host/name"));
+/// ```
+#[must_use]
+pub fn is_login_cut_short(url: &str) -> bool {
+    let server = url.split_once("://").map_or(url, |(_, server)| server);
+    server.split_once(['/', '?', '#']).is_some_and(|(_, behind)| behind.contains('@'))
 }
 
 /// Input at run time that no store is asked about.

@@ -32,7 +32,7 @@ pub use self::background::SeenThrough;
 pub use self::cas::{CasBackend, CasError, CasOutcome, CasStore, Exchange, Versioned};
 pub use self::clock::{Clock, Sleep, SystemClock, ThreadClock, WallClock};
 pub use self::decision::{Decision, Limited, RuleDecision, Source};
-pub use self::error::{DataError, SetupError, validate_span};
+pub use self::error::{DataError, SetupError, is_login_cut_short, validate_span};
 pub use self::failure::{AnyLimiter, Breaker, BreakerBuilder, BreakerState, FailurePolicy};
 pub use self::group_commit::GroupCommit;
 pub use self::key::{

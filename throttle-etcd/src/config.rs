@@ -98,7 +98,7 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn connect_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.connect_deadline = validate_span("connect_deadline", deadline)?;
         Ok(self)
@@ -111,7 +111,7 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
@@ -121,7 +121,7 @@ impl EtcdConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn contention_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.contention_deadline = validate_span("contention_deadline", deadline)?;
         Ok(self)
@@ -326,9 +326,11 @@ mod tests {
         for prefix in ["", "a:1", "a:1:b", &"x".repeat(65)] {
             assert!(config().prefix(prefix).is_err(), "{prefix}");
         }
-        config().response_deadline(Duration::ZERO).unwrap_err();
-        config().connect_deadline(Duration::ZERO).unwrap_err();
-        config().contention_deadline(Duration::ZERO).unwrap_err();
+        for span in [Duration::ZERO, Duration::MAX] {
+            config().response_deadline(span).unwrap_err();
+            config().connect_deadline(span).unwrap_err();
+            config().contention_deadline(span).unwrap_err();
+        }
         config().max_txn_ops(1).unwrap_err();
         config().tls(Tls::new()).unwrap_err();
         Tls::new().authorities(b"no PEM").unwrap_err();

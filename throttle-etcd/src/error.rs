@@ -40,7 +40,7 @@ pub enum EtcdError {
     #[error("etcd has too many requests")]
     TooManyRequests(#[source] Cause),
     /// `RESOURCE_EXHAUSTED`, no space: the quota of the database is used up, until somebody compacts, defragments and
-    /// disarms the alarm.
+    /// disarms the alarm. etcd says so too of what it carried out while the quota was passed.
     #[error("the database of etcd is full")]
     NoSpace(#[source] Cause),
     /// `UNAUTHENTICATED`: the token is not valid, and was not after a new login either.
@@ -201,6 +201,7 @@ impl BaseErrorSet for EtcdError {
             | Self::NoAnswerInTime
             | Self::TimedOut(_)
             | Self::Unavailable(_)
+            | Self::NoSpace(_)
             | Self::Replied(_)
             | Self::Answer(_) => Effect::Unknown,
             _ => Effect::NotApplied,
@@ -260,7 +261,7 @@ mod tests {
             (NotReady, NotApplied),
             (NotReady, Unknown),
             (Overloaded, NotApplied),
-            (StorageFull, NotApplied),
+            (StorageFull, Unknown),
             (Unauthorized, NotApplied),
             (Unauthorized, NotApplied),
             (Unauthorized, NotApplied),

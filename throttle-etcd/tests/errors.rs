@@ -144,9 +144,10 @@ async fn o_86_no_space() {
         client.put("filler", vec![0; 1 << 20], None).await.is_err()
     })
     .await;
-    assert_eq!(refusal(&backend).await, ErrorKind::StorageFull);
-    let error = backend.decide(&Action::consume(&policy(), "another")).await.unwrap_err();
-    assert_eq!((error.kind(), error.effect()), (ErrorKind::StorageFull, Effect::NotApplied));
+    for key in ["key", "another"] {
+        let error = backend.decide(&Action::consume(&policy(), key)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error:?}");
+    }
     backend.decide(&Action::peek(&policy(), "key")).await.unwrap();
 
     let revision = client.get("filler", None).await.unwrap().header().unwrap().revision();
@@ -154,6 +155,38 @@ async fn o_86_no_space() {
     own.ctl(&["defrag"]);
     own.ctl(&["alarm", "disarm"]);
     recovers(&backend, Duration::from_secs(10)).await;
+}
+
+/// While the quota is passed, etcd carries out what it has let in already, and says of it that there is no space.
+#[tokio::test]
+async fn o_86_what_was_not_applied_when_space_ran_out_is_not_there() {
+    let own = Own::start(&["--quota-backend-bytes", "33554432"]).await;
+    let policy = Policy::new("p", (0..16).map(|_| Rule::fixed_window("100/d").unwrap())).unwrap();
+    let keys: Vec<_> =
+        (0..64).map(|of| (0..100).map(|nth| format!("{of:0180} {nth}")).collect::<Vec<_>>()).collect();
+    let writers = keys.iter().map(async |keys| {
+        // Each with transactions of its own.
+        let (backend, mut client) = (own.backend().await, own.client().await);
+        let actions: Vec<_> = keys.iter().map(|key| Action::consume(&policy, key)).collect();
+        for filler in 0.. {
+            let asked = backend.decide_many(&actions).await;
+            if let Some(error) = asked.into_iter().find_map(Result::err) {
+                return (filler, error);
+            }
+            let _ = client.put(format!("{filler} of {}", keys[0]), vec![0; 60_000], None).await;
+        }
+        unreachable!("there is always an end")
+    });
+    let ends = futures_util::future::join_all(writers).await;
+    let backend = own.backend().await;
+    for (keys, (rounds, error)) in keys.iter().zip(ends) {
+        assert_eq!(error.kind(), ErrorKind::StorageFull, "{error:?}");
+        let peeked = backend.decide(&Action::peek(&policy, &keys[0])).await.unwrap();
+        let left = Decision::of(&Action::peek(&policy, &keys[0]), &peeked, 0).remaining();
+        let used = 100 - left;
+        assert!((rounds..=rounds + 1).contains(&used), "{used} of {rounds}");
+        assert!(used == rounds || error.effect() == Effect::Unknown, "carried out, and said not to be");
+    }
 }
 
 #[tokio::test]

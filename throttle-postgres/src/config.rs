@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
-use throttle_core::{SetupError, validate_span};
+use throttle_core::{SetupError, is_login_cut_short, validate_span};
 
 /// How the names end of tables, indexes and sequences that belong to a table.
 const BELONGINGS: [&str; 4] = ["_schema", "_locks", "_fences", "_pkey"];
+
+/// The most that `max_connections` of a server can be. The pool makes room for all of its own at once.
+const MOST_CONNECTIONS: u32 = 262_143;
 
 /// Where PostgreSQL is, where the states are in it, and how long to wait.
 ///
@@ -56,6 +59,11 @@ impl PostgresConfig {
         let fail = |reason: &str| SetupError::Url { reason: reason.to_owned() };
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(fail("expected postgres://user:password@host/database"));
+        }
+        if is_login_cut_short(url) {
+            return Err(fail(
+                "a /, ? or # in user or password is written %2F, %3F or %23, and an @ elsewhere %40",
+            ));
         }
         let options = PgConnectOptions::from_str(url)
             .map_err(|_| fail("host, port, database or a parameter of postgres:// is not valid"))?;
@@ -110,10 +118,10 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or more than 262,143: no server takes as many.
     pub fn max_connections(mut self, connections: u32) -> Result<Self, SetupError> {
-        if connections == 0 {
-            return Err(setting("max_connections", "at least 1"));
+        if connections == 0 || connections > MOST_CONNECTIONS {
+            return Err(setting("max_connections", "use 1 to 262,143"));
         }
         self.max_connections = connections;
         Ok(self)
@@ -123,7 +131,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn acquire_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.acquire_deadline = validate_span("acquire_deadline", deadline)?;
         Ok(self)
@@ -133,7 +141,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
@@ -144,7 +152,7 @@ impl PostgresConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn sweep_interval(mut self, interval: Option<Duration>) -> Result<Self, SetupError> {
         self.settings.sweep_interval =
             interval.map(|interval| validate_span("sweep_interval", interval)).transpose()?;
@@ -230,6 +238,8 @@ mod tests {
         let options = &config.options;
         assert_eq!((options.get_host(), options.get_port(), options.get_database()), ("h", 1, Some("d")));
         assert_eq!(options.get_username(), "u");
+        let odd = PostgresConfig::new("postgres://u:p@h/d%40e?application_name=a%40b").unwrap();
+        assert_eq!(odd.options.get_database(), Some("d@e"));
     }
 
     #[test]
@@ -240,6 +250,9 @@ mod tests {
             "mysql://h",
             "postgres://u:secret@h:port/d",
             "postgres://u:secret@h/d?sslmode=x",
+            "postgres://u:1/secret@h/d",
+            "postgres://u:p@secret?a@h/d",
+            "postgres://u:p@secret#a@h/d",
         ] {
             let error = PostgresConfig::new(url).unwrap_err();
             assert!(matches!(error, SetupError::Url { .. }), "{url}");
@@ -264,10 +277,15 @@ mod tests {
         for taken in ["throttle_schema", "throttle_locks", "throttle_locks_pkey", "a_fences"] {
             config().table(taken).unwrap_err();
         }
-        config().max_connections(0).unwrap_err();
-        config().acquire_deadline(Duration::ZERO).unwrap_err();
-        config().response_deadline(Duration::ZERO).unwrap_err();
-        config().sweep_interval(Some(Duration::ZERO)).unwrap_err();
+        for connections in [0, MOST_CONNECTIONS + 1, u32::MAX] {
+            config().max_connections(connections).unwrap_err();
+        }
+        config().max_connections(MOST_CONNECTIONS).unwrap();
+        for span in [Duration::ZERO, Duration::MAX] {
+            config().acquire_deadline(span).unwrap_err();
+            config().response_deadline(span).unwrap_err();
+            config().sweep_interval(Some(span)).unwrap_err();
+        }
         config().sweep_interval(None).unwrap();
         config().root_certificates(b"no PEM").unwrap_err();
     }

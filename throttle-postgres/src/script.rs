@@ -6,6 +6,7 @@
 mod answers;
 mod shapes;
 
+use std::borrow::Cow;
 use std::fmt::{self, Display, Write};
 
 use sqlx::Row;
@@ -34,7 +35,7 @@ pub(crate) type Answers = Vec<(usize, Result<Outcome, PostgresError>)>;
 impl<'b> Batch<'b> {
     pub(crate) fn new(actions: &'b [Action<'b>]) -> Self {
         let mut order: Vec<_> = (0..actions.len()).collect();
-        order.sort_by_key(|at| actions.get(*at).map(name));
+        order.sort_by_cached_key(|at| actions.get(*at).map(stored_name));
         let mut batch = Self { actions, order, is_hopeful: false };
         let is_plain = |nth| {
             batch.action(nth).is_some_and(|action| one_request_of_a_bucket(action).is_some())
@@ -101,6 +102,11 @@ impl<'b> Batch<'b> {
     pub(crate) fn failed(&self, error: &PostgresError) -> Answers {
         self.order.iter().map(|at| (*at, Err(error.clone()))).collect()
     }
+}
+
+/// What is stored in a row, in whose order all that lock several rows do so: batches, and the removal of a policy.
+fn stored_name<'b>(action: &Action<'b>) -> (&'b str, Cow<'b, str>) {
+    (action.policy().name().as_str(), stored_key(action.key()))
 }
 
 /// What a row is found by.
@@ -267,6 +273,19 @@ mod tests {
         let statement = Batch::new(&actions).statement("s.t", 500);
         let keys = "'{\"p\",\"p\",\"p\",\"p\",\"p\"}','{\"61\",\"62\",\"63\",\"64\",\"65\"}','{0,1,2,1,2}','{0,1,3,4,5}',";
         assert!(statement.contains(keys), "{statement}");
+    }
+
+    /// As `reset_step` does: they would wait for each other in a circle otherwise.
+    #[test]
+    fn rows_are_locked_in_the_order_of_what_is_stored() {
+        let (window, long) = (policy("fixed_window 10/s"), "z".repeat(300));
+        let [long, short] = [&long, "b"].map(|key| Action::consume(&window, key));
+        let hashed = Hexadecimal(stored_key(long.key()).as_bytes()).to_string();
+        assert!(hashed.starts_with("23"), "of #");
+        for actions in [[short, long], [long, short]] {
+            let statement = Batch::new(&actions).statement("s.t", 500);
+            assert!(statement.contains(&format!("'{{\"{hashed}\",\"62\"}}'")), "{statement}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use redis::{ConnectionAddr, IntoConnectionInfo, TlsCertificates};
-use throttle_core::{SetupError, validate_prefix, validate_span};
+use throttle_core::{SetupError, is_login_cut_short, validate_prefix, validate_span};
 
 /// Where Redis is, as whom to ask, and how long to wait.
 ///
@@ -93,7 +93,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn connect_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.connect_deadline = validate_span("connect_deadline", deadline)?;
         Ok(self)
@@ -103,7 +103,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is zero.
+    /// [`SetupError::Setting`] if it is zero, or longer than 365 days.
     pub fn response_deadline(mut self, deadline: Duration) -> Result<Self, SetupError> {
         self.settings.response_deadline = validate_span("response_deadline", deadline)?;
         Ok(self)
@@ -149,6 +149,9 @@ impl Default for Settings {
 impl Servers {
     fn parse(url: &str) -> Result<Self, SetupError> {
         let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
+        if scheme != "unix" && is_login_cut_short(url) {
+            return Err(setting("url", "a /, ? or # in user or password is written %2F, %3F or %23"));
+        }
         match scheme {
             "redis" | "rediss" | "unix" => one(url).map(Self::One),
             "redis+sentinel" | "rediss+sentinel" => {
@@ -255,7 +258,7 @@ mod tests {
     fn urls_name_servers() {
         assert_eq!(addresses("redis://h"), ["h:6379"]);
         assert_eq!(addresses("rediss://h:1/3"), ["h:1"]);
-        assert_eq!(addresses("unix:///run/redis.sock?db=2"), ["/run/redis.sock"]);
+        assert_eq!(addresses("unix:///run/a@b/redis.sock?user=a@b&db=2"), ["/run/a@b/redis.sock"]);
         assert_eq!(addresses("redis+sentinel://a,[::1],b:1/main"), ["a:26379", "::1:26379", "b:1"]);
         assert_eq!(addresses("redis+cluster://u:p@a,b:7001/"), ["a:6379", "b:7001"]);
         assert!(RedisConfig::new("rediss+cluster://a").unwrap().servers.use_tls());
@@ -277,6 +280,11 @@ mod tests {
             "localhost",
             "http://h",
             "redis+sentinel://u:secret@h",
+            "redis+sentinel://u:1/secret@h",
+            "redis+sentinel://u:1/secret@h/main",
+            "redis+sentinel://u:p@secret?a@h/main",
+            "redis+cluster://u:p@secret#a@h",
+            "redis://u:p@secret/a@h",
             "redis+cluster://u:secret@h/1",
             "redis://u:secret@:port",
             "redis://u:secret@h/database",
@@ -304,8 +312,10 @@ mod tests {
         for prefix in ["", "a:1", "a:1:b", "{a}", &"x".repeat(65)] {
             assert!(config().prefix(prefix).is_err(), "{prefix}");
         }
-        config().response_deadline(Duration::ZERO).unwrap_err();
-        config().connect_deadline(Duration::ZERO).unwrap_err();
+        for span in [Duration::ZERO, Duration::MAX] {
+            config().response_deadline(span).unwrap_err();
+            config().connect_deadline(span).unwrap_err();
+        }
         config().root_certificates(b"no PEM").unwrap_err();
         let tls = RedisConfig::new("rediss://h").unwrap();
         tls.root_certificates(b"no PEM").unwrap_err();
