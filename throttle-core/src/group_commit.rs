@@ -32,6 +32,9 @@ const MAX_BATCH: usize = 128;
 /// Each caller gets, bit for bit, what it would have got alone, in order of arrival; an error goes to everybody whose
 /// request was in it.
 ///
+/// If a batch gets no answer in time, those that wait behind it fail with it and are not sent: a store that stalls costs
+/// its deadline once, however many wait.
+///
 /// For stores that are asked over a network. A store in memory answers faster than callers can gather.
 ///
 /// **Cancellation.** A call dropped before its batch was sent was never there. After that it is charged or not, and the
@@ -191,7 +194,11 @@ struct Landing<'g, B: StoreBackend> {
 impl<B: StoreBackend> Drop for Landing<'_, B> {
     fn drop(&mut self) {
         self.batch.lose();
-        self.group.queue.lock().end(self.batch);
+        let silence = self.batch.silence();
+        let held_up = self.group.queue.lock().end(self.batch, silence.is_some());
+        if let Some(error) = silence {
+            held_up.into_iter().for_each(|waiting| waiting.fail(error));
+        }
         self.group.bell.ring();
     }
 }

@@ -282,4 +282,18 @@ mod tests {
             }
         }
     }
+
+    /// A login takes longer than these callers have: one that the first began is there for the others.
+    #[tokio::test]
+    async fn a_login_outlives_its_caller() {
+        let (listeners, connection) = silent(1);
+        let request = |client: Client| async move { client.kv_client().get("key", None).await };
+        for _ in 0..5 {
+            let asked = timeout(CONNECT / 20, connection.send(Repeat::Freely, request));
+            asked.await.unwrap_err();
+        }
+        let listener = listeners.first().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(std::iter::from_fn(|| listener.accept().ok()).count(), 1);
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
-use throttle_core::{Clock, SeenThrough, Timestamp};
+use throttle_core::{Clock, Timestamp};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
@@ -45,7 +45,7 @@ fn width(ttl: Duration) -> u64 {
 /// The leases of one process: one for each slot that is in use.
 #[derive(Debug)]
 pub(crate) struct Leases {
-    age: Arc<Age>,
+    age: Age,
     slots: Mutex<Slots>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Lease {
 
 impl Leases {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { age: Arc::new(Age::new(clock)), slots: Mutex::new(Slots::new()) }
+        Self { age: Age::new(clock), slots: Mutex::new(Slots::new()) }
     }
 
     /// The lease for a value that is to live for `ttl`, and has the lease `present`. A value that may keep its lease does:
@@ -115,18 +115,13 @@ impl Leases {
         join_all(next.map(|slot| self.grant(slot, connection))).await;
     }
 
-    /// A grant that was begun is seen through, also when nobody waits for it any more: the next caller needs it.
-    async fn grant(&self, slot: &Arc<Slot>, connection: &Arc<Connection>) -> Result<(), EtcdError> {
-        let (slot, age, connection) = (Arc::clone(slot), Arc::clone(&self.age), Arc::clone(connection));
-        let granted = async move {
-            let grant = || async {
-                let left = Duration::from_secs(slot.end).saturating_sub(age.now());
-                let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
-                lease::grant(&connection, slot.id, ttl).await
-            };
-            slot.granted.get_or_try_init(grant).await.copied()
+    async fn grant(&self, slot: &Slot, connection: &Arc<Connection>) -> Result<(), EtcdError> {
+        let grant = || async {
+            let left = Duration::from_secs(slot.end).saturating_sub(self.age.now());
+            let ttl = i64::try_from(ceil_secs(left).clamp(1, MAX_TTL)).unwrap_or(1);
+            lease::grant(connection, slot.id, ttl).await
         };
-        SeenThrough::new(granted).await
+        slot.granted.get_or_try_init(grant).await.copied()
     }
 
     /// The server does not know this lease: its slot gets another.

@@ -14,6 +14,8 @@ use throttle_core::{
     Action, BaseErrorSet, ConnectError, Effect, ErrorKind, Policy, Rule, SetupError, StoreBackend,
 };
 use throttle_postgres::{PostgresBackend, PostgresConfig, PostgresError};
+use throttle_testkit::SlowLine;
+use tokio::time::timeout;
 
 fn policy() -> Policy {
     Policy::new("p", [Rule::gcra("1000000/h").unwrap()]).unwrap()
@@ -49,6 +51,25 @@ async fn unsupported(config: PostgresConfig) -> String {
     match PostgresBackend::connect(config).await {
         Err(ConnectError::Setup(SetupError::Unsupported { backend: "postgres", reason })) => reason,
         other => panic!("{other:?}"),
+    }
+}
+
+/// A connection takes several round trips, a decision one: callers who have time for the latter alone are served in the end.
+#[tokio::test]
+async fn callers_with_less_time_than_it_takes_to_connect_are_served() {
+    let url = database(SERVER, "slow_line").await.unwrap();
+    let (login, address) = url.rsplit_once('@').unwrap();
+    let (server, name) = address.split_once('/').unwrap();
+    let line = SlowLine::to(server, Duration::from_millis(50)).await.unwrap();
+    let slow = format!("{login}@{}/{name}", line.address());
+    let backend = PostgresBackend::connect(config(&slow)).await.unwrap();
+    let others = "datname = current_database() AND pid <> pg_backend_pid()";
+    ask(&url, &format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE {others}"))
+        .await
+        .unwrap();
+    let since = Instant::now();
+    while !matches!(timeout(Duration::from_millis(300), consume(&backend)).await, Ok(Ok(1))) {
+        assert!(since.elapsed() < Duration::from_secs(20), "nobody was served");
     }
 }
 

@@ -31,7 +31,8 @@ impl<E: BaseErrorSet> BaseErrorSet for CasError<E> {
         match self {
             Self::Store(error) => error.kind(),
             Self::Corrupt(_) => ErrorKind::Corrupt,
-            Self::Contended | Self::Lost => ErrorKind::Timeout,
+            Self::Contended => ErrorKind::Overloaded,
+            Self::Lost => ErrorKind::Timeout,
             Self::Unanswered => ErrorKind::Bug,
             Self::Halfway(error) => error.kind(),
         }
@@ -70,10 +71,10 @@ mod tests {
             CasError::<Infallible>::samples().iter().map(|error| (error.kind(), error.effect())).collect();
         let expected = [
             (ErrorKind::Corrupt, Effect::NotApplied),
-            (ErrorKind::Timeout, Effect::NotApplied),
+            (ErrorKind::Overloaded, Effect::NotApplied),
             (ErrorKind::Bug, Effect::Unknown),
             (ErrorKind::Timeout, Effect::Unknown),
-            (ErrorKind::Timeout, Effect::Unknown),
+            (ErrorKind::Overloaded, Effect::Unknown),
         ];
         assert_eq!(seen, expected);
     }

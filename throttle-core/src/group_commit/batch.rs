@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use smallvec::{SmallVec, smallvec};
 
 use super::gathering::{Gathering, Place};
-use crate::{Action, Outcome, StoreBackend};
+use crate::{Action, BaseErrorSet, ErrorKind, Outcome, StoreBackend};
 
 /// One batch. It belongs to the callers in it; whoever of them, or of those behind them, gets to it polls it.
 pub(super) struct Batch<E> {
@@ -59,7 +59,7 @@ impl<E> Batch<E> {
     }
 }
 
-impl<E: Clone + Send + 'static> Batch<E> {
+impl<E: BaseErrorSet> Batch<E> {
     /// Polls the batch, after it has called `before`. Never waits for others that do.
     pub(super) fn look<B>(&self, backend: &Arc<B>, context: &mut Context<'_>, before: impl FnOnce()) -> Looked
     where
@@ -85,6 +85,21 @@ impl<E: Clone + Send + 'static> Batch<E> {
                 Looked::Landed
             }
         }
+    }
+
+    /// Why there was no answer in time, if that is all that came back.
+    pub(super) fn silence(&self) -> Option<&E> {
+        let outcomes = &self.answers.get()?.outcomes;
+        let late =
+            |outcome: &Result<_, E>| matches!(outcome, Err(error) if error.kind() == ErrorKind::Timeout);
+        outcomes.iter().all(late).then(|| outcomes.first()?.as_ref().err())?
+    }
+
+    /// The answer to all of them is this error.
+    pub(super) fn fail(&self, gathering: Gathering, error: &E) {
+        let (requests, places) = gathering.close();
+        let outcomes = requests.iter().map(|_| Err(error.clone())).collect();
+        self.answers.get_or_init(|| Answers { places, outcomes });
     }
 
     /// There will be no answers.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::batch::Batch;
 use super::gathering::Gathering;
-use crate::Action;
+use crate::{Action, BaseErrorSet};
 
 /// The running batch and those behind it.
 pub(super) struct Queue<E> {
@@ -23,9 +23,16 @@ struct Running<E> {
 }
 
 /// A batch that was not sent yet. None is ever without callers.
-struct Waiting<E> {
+pub(super) struct Waiting<E> {
     batch: Arc<Batch<E>>,
     gathering: Gathering,
+}
+
+impl<E: BaseErrorSet> Waiting<E> {
+    /// It is not sent: each of its callers gets this error.
+    pub(super) fn fail(self, error: &E) {
+        self.batch.fail(self.gathering, error);
+    }
 }
 
 /// What is to be done.
@@ -87,12 +94,14 @@ impl<E> Queue<E> {
         self.running.as_ref().is_some_and(|running| Arc::ptr_eq(&running.batch, batch))
     }
 
-    /// The batch has run.
-    pub(super) fn end(&mut self, batch: &Arc<Batch<E>>) {
-        if self.is_running(batch) {
-            self.running = None;
-            self.last = Arc::downgrade(batch);
+    /// The batch has run. Those that wait are its own to take along if it found the store `silent`.
+    pub(super) fn end(&mut self, batch: &Arc<Batch<E>>, silent: bool) -> VecDeque<Waiting<E>> {
+        if !self.is_running(batch) {
+            return VecDeque::new();
         }
+        self.running = None;
+        self.last = Arc::downgrade(batch);
+        if silent { std::mem::take(&mut self.waiting) } else { VecDeque::new() }
     }
 
     /// Takes out a caller that goes away unanswered. Before its batch was sent, it is as if it had never come.

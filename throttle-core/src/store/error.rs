@@ -52,7 +52,8 @@ pub enum ErrorKind {
     Timeout,
     /// All connections of the pool are in use.
     PoolExhausted,
-    /// The store has too much to do: busy with a script, too many connections, too many requests.
+    /// The store has too much to do: busy with a script, too many connections, too many requests, too many who change the
+    /// same key.
     Overloaded,
     /// The store is there but cannot serve yet: loading, without a leader, failing over.
     NotReady,

@@ -31,6 +31,8 @@ struct Shared {
 pub(crate) enum Fate {
     Through,
     Refused,
+    /// No answer in time.
+    Silent,
     Panic,
     /// Only the first action is answered.
     Short,
@@ -46,12 +48,19 @@ pub(crate) struct Asked {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("refused at the gate")]
-pub(crate) struct Refused;
+pub(crate) enum Refused {
+    #[error("refused at the gate")]
+    Busy,
+    #[error("no answer in time")]
+    Late,
+}
 
 impl BaseErrorSet for Refused {
     fn kind(&self) -> ErrorKind {
-        ErrorKind::Overloaded
+        match self {
+            Self::Busy => ErrorKind::Overloaded,
+            Self::Late => ErrorKind::Timeout,
+        }
     }
 
     fn effect(&self) -> Effect {
@@ -59,7 +68,7 @@ impl BaseErrorSet for Refused {
     }
 
     fn samples() -> Vec<Self> {
-        vec![Self]
+        vec![Self::Busy, Self::Late]
     }
 }
 
@@ -122,7 +131,8 @@ impl StoreBackend for Gate {
 
     async fn decide(&self, action: &Action<'_>) -> Result<Outcome, Refused> {
         match self.arrive(std::slice::from_ref(action)).await {
-            Fate::Refused => Err(Refused),
+            Fate::Refused => Err(Refused::Busy),
+            Fate::Silent => Err(Refused::Late),
             Fate::Panic => panic!("the gate fell"),
             Fate::Through | Fate::Short => Ok(never_fails(self.0.reference.decide(action).await)),
         }
@@ -130,7 +140,8 @@ impl StoreBackend for Gate {
 
     async fn decide_many(&self, actions: &[Action<'_>]) -> Results<Outcome, Refused> {
         let answered = match self.arrive(actions).await {
-            Fate::Refused => return actions.iter().map(|_| Err(Refused)).collect(),
+            Fate::Refused => return vec![Err(Refused::Busy); actions.len()],
+            Fate::Silent => return vec![Err(Refused::Late); actions.len()],
             Fate::Panic => panic!("the gate fell"),
             Fate::Short => &actions[..1],
             Fate::Through => actions,

@@ -156,9 +156,33 @@ fn an_error_goes_to_all_who_were_in_it() {
     group.get_ref().release(Fate::Refused);
     settle(&mut callers);
     assert_eq!(callers[0].answer.as_ref().unwrap().as_ref().unwrap().granted(), 1);
-    assert!(callers[1..].iter().all(|caller| caller.answer == Some(Err(Refused))));
+    assert!(callers[1..].iter().all(|caller| caller.answer == Some(Err(Refused::Busy))));
     assert_eq!(group.get_ref().calls().len(), 2, "nothing is sent again");
     assert_empty(&group);
+}
+
+/// A store that stalls costs its deadline once. One that refuses does so at once, and holds up nobody.
+#[test]
+fn who_waits_behind_a_silent_store_fails_with_it() {
+    for (fate, sent, error) in [(Fate::Silent, 1, Refused::Late), (Fate::Refused, 2, Refused::Busy)] {
+        let group = GroupCommit::new(Gate::default()).with_max_batch(4);
+        let policy = policy("gcra 9/h");
+        let keys: Vec<String> = (0..10).map(|nth| format!("{nth}")).collect();
+        let actions: Vec<_> = keys.iter().map(|key| Action::consume(&policy, key)).collect();
+        let mut callers: Vec<_> = actions.iter().map(|action| Caller::new(group.decide(action))).collect();
+        settle(&mut callers);
+        group.get_ref().release(fate);
+        settle(&mut callers);
+        assert_eq!(callers[0].answer, Some(Err(error)));
+        assert_eq!(group.get_ref().calls().len(), sent);
+        let all_failed = callers.iter().all(|caller| matches!(caller.answer, Some(Err(Refused::Late))));
+        assert_eq!(all_failed, fate == Fate::Silent);
+        group.get_ref().open();
+        settle(&mut callers);
+        assert_empty(&group);
+        let mut next = Caller::new(group.decide(&actions[0]));
+        assert!(next.poll() && next.answer.unwrap().is_ok(), "who comes later is served");
+    }
 }
 
 fn panics(poll: impl FnOnce() -> bool) -> bool {
