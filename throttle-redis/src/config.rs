@@ -68,7 +68,7 @@ impl RedisConfig {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Setting`] if it is none of the URLs above. The password is not in the error.
+    /// [`SetupError::Url`] if it is none of the URLs above. The password is not in the error.
     pub fn new(url: &str) -> Result<Self, SetupError> {
         Ok(Self {
             servers: Servers::parse(url)?,
@@ -150,7 +150,7 @@ impl Servers {
     fn parse(url: &str) -> Result<Self, SetupError> {
         let (scheme, rest) = url.split_once("://").ok_or_else(unknown_scheme)?;
         if scheme != "unix" && is_login_cut_short(url) {
-            return Err(setting("url", "a /, ? or # in user or password is written %2F, %3F or %23"));
+            return Err(not_a_url("a /, ? or # in user or password is written %2F, %3F or %23"));
         }
         match scheme {
             "redis" | "rediss" | "unix" => one(url).map(Self::One),
@@ -158,13 +158,13 @@ impl Servers {
                 let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
                 let (service, database) = path.split_once('/').unwrap_or((path, ""));
                 if service.is_empty() {
-                    return Err(setting("url", "a service is missing: redis+sentinel://host,host/service"));
+                    return Err(not_a_url("a service is missing: redis+sentinel://host,host/service"));
                 }
                 let sentinels = several(scheme, hosts, 26_379, database)?;
                 Ok(Self::Sentinel { sentinels, service: service.to_owned() })
             }
             "redis+cluster" | "rediss+cluster" => match rest.trim_end_matches('/') {
-                hosts if hosts.contains('/') => Err(setting("url", "a cluster has no databases")),
+                hosts if hosts.contains('/') => Err(not_a_url("a cluster has no databases")),
                 hosts => several(scheme, hosts, 6_379, "").map(Self::Cluster),
             },
             _ => Err(unknown_scheme()),
@@ -185,10 +185,10 @@ impl Servers {
 
 fn one(url: &str) -> Result<redis::ConnectionInfo, SetupError> {
     let server =
-        url.into_connection_info().map_err(|_| setting("url", "host, port or database is not valid"))?;
+        url.into_connection_info().map_err(|_| not_a_url("host, port or database is not valid"))?;
     match server.addr() {
         ConnectionAddr::TcpTls { insecure: true, .. } => {
-            Err(setting("url", "certificates are always checked"))
+            Err(not_a_url("certificates are always checked"))
         }
         _ => Ok(server),
     }
@@ -214,7 +214,11 @@ fn several(
 }
 
 fn unknown_scheme() -> SetupError {
-    setting("url", "expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
+    not_a_url("expected redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://")
+}
+
+fn not_a_url(reason: &str) -> SetupError {
+    SetupError::Url { reason: reason.to_owned() }
 }
 
 pub(crate) fn setting(setting: &'static str, reason: &str) -> SetupError {
@@ -293,7 +297,7 @@ mod tests {
             "rediss://u:secret@h#insecure",
         ] {
             let error = RedisConfig::new(url).unwrap_err();
-            assert!(matches!(error, SetupError::Setting { setting: "url", .. }), "{url}");
+            assert!(matches!(error, SetupError::Url { .. }), "{url}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
     }

@@ -103,10 +103,14 @@ pub struct ResourceBusy {
 
 /// What is behind a [`ResourceBusy`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the lock {name:?} was held by another owner for the {waited:?} that were waited")]
+#[error("the lock {name:?} was held by another owner{}", for_as_long_as(*.waited))]
 pub struct LockHeld {
     name: Arc<str>,
     waited: Duration,
+}
+
+fn for_as_long_as(waited: Duration) -> String {
+    if waited.is_zero() { String::new() } else { format!(" for the {waited:?} that were waited") }
 }
 
 /// Why nothing was done under the lock of a resource, or not to its end.
