@@ -23,8 +23,11 @@ const KNOWN: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 /// How long after its last conflict a key is calm again.
 const CALM: Duration = Duration::from_secs(10);
 
+/// How long after the last conflict this process takes itself to be the only one on its keys.
+const ALONE: Duration = Duration::from_secs(3_600);
+
 /// One batch after the other.
-pub(crate) type Lane = GroupCommit<CasBackend<Arc<EtcdStore>>>;
+pub(crate) type Lane = GroupCommit<Arc<CasBackend<Arc<EtcdStore>>>>;
 
 /// A batch is answered when the last of its keys has succeeded. So keys that were in conflict of late go apart from the
 /// others, in a few lanes of their own.
@@ -37,17 +40,17 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new(store: &Arc<EtcdStore>, settings: &Settings) -> Result<Self, SetupError> {
-        let lane = |keys| -> Result<Lane, SetupError> {
-            let backend = CasBackend::new(Arc::clone(store))
-                .with_prefix(&settings.prefix)?
-                .with_deadline(settings.contention_deadline)
-                .remember(keys);
-            Ok(GroupCommit::new(backend).with_max_batch(settings.max_txn_ops.saturating_sub(1)))
-        };
-        let few = settings.remembered_keys.min(KNOWN.get());
+        // One for all: a key that changes its lane is still known.
+        let backend = CasBackend::new(Arc::clone(store))
+            .with_prefix(&settings.prefix)?
+            .with_deadline(settings.contention_deadline)
+            .remember(settings.remembered_keys);
+        let backend = Arc::new(backend);
+        let most = settings.max_txn_ops.saturating_sub(1);
+        let lane = || GroupCommit::new(Arc::clone(&backend)).with_max_batch(most);
         Ok(Self {
-            calm: lane(settings.remembered_keys)?,
-            contended: (0..CONTENDED).map(|_| lane(few)).collect::<Result<_, _>>()?,
+            calm: lane(),
+            contended: std::iter::repeat_with(lane).take(CONTENDED).collect(),
             hasher: RandomState::new(),
         })
     }
@@ -86,13 +89,24 @@ impl Lanes {
     }
 }
 
+/// What is to be expected of keys that go together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outlook {
+    /// For long, each was what this process had left there.
+    Alone,
+    /// None was in conflict of late.
+    Calm,
+    /// Some were.
+    Contended,
+}
+
 /// The keys that were in conflict of late.
 #[derive(Debug)]
 pub(crate) struct Contended {
     is_any: AtomicBool,
     last_conflicts: Mutex<LruCache<String, Instant>>,
-    /// When one of the keys that went together was last not what was expected.
-    last_failure: Mutex<Option<Instant>>,
+    /// When any key was last not what was expected.
+    last_surprise: Mutex<Option<Instant>>,
 }
 
 impl Contended {
@@ -100,19 +114,21 @@ impl Contended {
         Self {
             is_any: AtomicBool::new(false),
             last_conflicts: Mutex::new(LruCache::new(KNOWN)),
-            last_failure: Mutex::new(None),
+            last_surprise: Mutex::new(None),
         }
     }
 
-    /// Whether nothing will be in conflict, as far as one can tell: nothing was of late, nor expired unexpectedly.
-    pub(crate) fn is_calm(&self) -> bool {
-        let is_long_ago = |last: Instant| last.elapsed() >= CALM;
-        !self.is_any() && self.last_failure.lock().is_none_or(is_long_ago)
+    pub(crate) fn outlook(&self) -> Outlook {
+        match self.last_surprise.lock().map(|last| last.elapsed()) {
+            Some(past) if past < CALM => Outlook::Contended,
+            Some(past) if past < ALONE => Outlook::Calm,
+            _ => Outlook::Alone,
+        }
     }
 
     /// One of the keys that went together was not what was expected.
-    pub(crate) fn note_failure(&self) {
-        *self.last_failure.lock() = Some(Instant::now());
+    pub(crate) fn note_surprise(&self) {
+        *self.last_surprise.lock() = Some(Instant::now());
     }
 
     /// These keys were in conflict just now.
@@ -127,6 +143,8 @@ impl Contended {
             last_conflicts.put(key.to_owned(), now);
         }
         self.is_any.store(true, Ordering::Relaxed);
+        drop(last_conflicts);
+        self.note_surprise();
     }
 
     /// Whether there may be any; costs nothing.
@@ -169,19 +187,23 @@ mod tests {
         tokio::time::advance(CALM / 2).await;
         assert_eq!(are(&contended, ["a", "b", "c"]), [true, false, false]);
         tokio::time::advance(CALM / 2).await;
-        assert!(!contended.is_calm());
         assert_eq!(are(&contended, ["a", "b", "c"]), [false; 3]);
-        assert!(!contended.is_any() && contended.is_calm());
+        assert!(!contended.is_any());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn keys_go_together_again_after_a_while() {
+    async fn a_conflict_is_remembered_for_long() {
         let contended = Contended::new();
-        contended.note_failure();
-        tokio::time::advance(CALM / 2).await;
-        assert!(!contended.is_calm());
-        tokio::time::advance(CALM / 2).await;
-        assert!(contended.is_calm());
+        assert_eq!(contended.outlook(), Outlook::Alone);
+        for note in [|all: &Contended| all.note_surprise(), |all: &Contended| all.note(["a"].into_iter())] {
+            note(&contended);
+            tokio::time::advance(CALM / 2).await;
+            assert_eq!(contended.outlook(), Outlook::Contended);
+            tokio::time::advance(CALM / 2).await;
+            assert_eq!(contended.outlook(), Outlook::Calm);
+            tokio::time::advance(ALONE - CALM).await;
+            assert_eq!(contended.outlook(), Outlook::Alone);
+        }
     }
 
     #[tokio::test]

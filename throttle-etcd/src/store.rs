@@ -10,7 +10,7 @@ use throttle_core::{CasOutcome, CasStore, Clock, Exchange, Results, Timestamp, V
 use crate::EtcdError;
 use crate::config::{EtcdConfig, Settings};
 use crate::connection::{Connection, Repeat};
-use crate::lanes::Contended;
+use crate::lanes::{Contended, Outlook};
 use crate::leases::{Lease, Leases};
 use crate::txn;
 
@@ -23,7 +23,8 @@ const MAX_ANSWER: usize = 256 << 20;
 /// Single values on etcd: what [`EtcdBackend`](crate::EtcdBackend) stands on.
 ///
 /// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, as far as the
-/// server takes it, and one in conflict keeps no other from being stored.
+/// server takes it, and one in conflict keeps no other from being stored. Only the first conflict in an hour costs a round trip
+/// for those that go with it: until then they go all or none, which is less work for etcd.
 /// Time is that of the client's clock.
 #[derive(Debug)]
 pub struct EtcdStore {
@@ -113,13 +114,22 @@ impl EtcdStore {
             let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
             return Ok(vec![txn::outcome(&response, one.1)?]);
         }
-        if self.contended.is_calm() {
-            let response = self.transact(Repeat::Never, || txn::calm_exchanges(leased)).await?;
-            if !response.succeeded() {
-                self.contended.note_failure();
-            }
-            return txn::calm_outcomes(&response, leased);
+        let response = match self.contended.outlook() {
+            Outlook::Alone => self.transact(Repeat::Never, || txn::all_exchanges(leased)).await?,
+            Outlook::Calm => self.transact(Repeat::Never, || txn::all_or_each(leased)).await?,
+            Outlook::Contended => return self.commit_each(leased).await,
+        };
+        if let Some(outcomes) = txn::all_outcomes(&response, leased)? {
+            return Ok(outcomes);
         }
+        self.contended.note_surprise();
+        match response.op_responses().as_slice() {
+            [] => self.commit_each(leased).await,
+            _ => txn::outcomes(&response, leased),
+        }
+    }
+
+    async fn commit_each(&self, leased: &[txn::Leased<'_>]) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
         let response = self.transact(Repeat::Never, || txn::exchanges(leased)).await?;
         txn::outcomes(&response, leased)
     }

@@ -36,10 +36,15 @@ pub(crate) fn exchanges(all: &[Leased<'_>]) -> Txn {
     Txn::new().and_then(each(all))
 }
 
-/// The same, with less work for the server if none is in conflict; for a lone one it would be more.
-pub(crate) fn calm_exchanges(all: &[Leased<'_>]) -> Txn {
+/// Several exchanges, all or none: the least work, and nothing stored if any of them is in conflict.
+pub(crate) fn all_exchanges(all: &[Leased<'_>]) -> Txn {
     let (compares, puts): (Vec<_>, Vec<_>) = all.iter().map(|leased| (compare(leased), put(leased))).unzip();
-    Txn::new().when(compares).and_then(puts).or_else(each(all))
+    Txn::new().when(compares).and_then(puts)
+}
+
+/// All of them at once, or else each by itself.
+pub(crate) fn all_or_each(all: &[Leased<'_>]) -> Txn {
+    all_exchanges(all).or_else(each(all))
 }
 
 fn each(all: &[Leased<'_>]) -> Vec<TxnOp> {
@@ -57,20 +62,20 @@ pub(crate) fn outcome(response: &TxnResponse, lease: i64) -> Result<CasOutcome<R
     outcome_at(response, lease, revision)
 }
 
-/// What a transaction of [`calm_exchanges`] came to, in order.
-pub(crate) fn calm_outcomes(
+/// What a transaction of [`all_exchanges`] came to: none if they were not stored all at once.
+pub(crate) fn all_outcomes(
     response: &TxnResponse,
     all: &[Leased<'_>],
-) -> Result<Vec<CasOutcome<Revision>>, EtcdError> {
+) -> Result<Option<Vec<CasOutcome<Revision>>>, EtcdError> {
     if !response.succeeded() {
-        return outcomes(response, all);
+        return Ok(None);
     }
     let revision = response.header().ok_or(NO_HEADER)?.revision();
     let stored = |(_, lease): &Leased<'_>| CasOutcome::Stored(Revision { revision, lease: *lease });
-    Ok(all.iter().map(stored).collect())
+    Ok(Some(all.iter().map(stored).collect()))
 }
 
-/// What a transaction of [`exchanges`] came to, in order.
+/// What a transaction of [`exchanges`] came to, or one of [`all_or_each`] that did each by itself, in order.
 pub(crate) fn outcomes(
     response: &TxnResponse,
     all: &[Leased<'_>],
@@ -127,7 +132,7 @@ pub(crate) fn value(mut response: GetResponse) -> Option<Versioned<Revision>> {
     })
 }
 
-/// How many bytes an exchange takes in [`calm_exchanges`], but for the wrapping.
+/// How many bytes an exchange takes in [`all_or_each`], but for the wrapping.
 pub(crate) fn most_bytes(exchange: &Exchange<'_, Revision>) -> usize {
     exchange.key.len() * 5 + exchange.value.len() * 2
 }

@@ -184,12 +184,9 @@ impl Servers {
 }
 
 fn one(url: &str) -> Result<redis::ConnectionInfo, SetupError> {
-    let server =
-        url.into_connection_info().map_err(|_| not_a_url("host, port or database is not valid"))?;
+    let server = url.into_connection_info().map_err(|_| not_a_url("host, port or database is not valid"))?;
     match server.addr() {
-        ConnectionAddr::TcpTls { insecure: true, .. } => {
-            Err(not_a_url("certificates are always checked"))
-        }
+        ConnectionAddr::TcpTls { insecure: true, .. } => Err(not_a_url("certificates are always checked")),
         _ => Ok(server),
     }
 }
