@@ -200,6 +200,9 @@ fn several(
 ) -> Result<Vec<redis::ConnectionInfo>, SetupError> {
     let scheme = scheme.split('+').next().unwrap_or_default();
     let (login, hosts) = hosts.rsplit_once('@').map_or(("", hosts), |(login, hosts)| (login, hosts));
+    if login.contains('@') {
+        return Err(not_a_url("one login stands before all hosts, and an @ in it is written %40"));
+    }
     let at = if login.is_empty() { "" } else { "@" };
     let url = |host: &str| {
         let name_ends = host.rfind(']').unwrap_or(0);
@@ -291,6 +294,7 @@ mod tests {
             "redis://u:secret@h/database",
             "redis+cluster://u:secret@",
             "redis+cluster://u:secret@a,,b",
+            "redis+sentinel://u:secret@a,u:secret@b/main",
             "rediss://u:secret@h#insecure",
         ] {
             let error = RedisConfig::new(url).unwrap_err();
