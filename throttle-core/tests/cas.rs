@@ -163,7 +163,7 @@ async fn endless_conflicts_end_with_the_deadline() {
     assert!(store.exchanges() > 40, "{} tries", store.exchanges());
     for answer in answers {
         let error = answer.unwrap_err();
-        assert_eq!((error.kind(), error.effect()), (ErrorKind::Timeout, Effect::NotApplied));
+        assert_eq!((error.kind(), error.effect()), (ErrorKind::Overloaded, Effect::NotApplied));
     }
 }
 
