@@ -14,6 +14,9 @@ use throttle_testkit::Conformance;
 const LOCK_TTL: Duration = Duration::from_secs(2);
 const LOCK_LAG: Duration = Duration::from_secs(2);
 
+/// How many cases a property is tried with: each decision is written to three disks.
+const CASES: u32 = 32;
+
 fn main() -> ExitCode {
     Conformance::of("etcd", || async { Ok(EtcdBackend::connect(common::config("conformance")?).await?) })
         .requires(common::URL)
@@ -25,17 +28,18 @@ fn main() -> ExitCode {
         .with_locks()
         .lock_times(LOCK_TTL, LOCK_LAG)
         .across_processes()
+        .cases(CASES)
         .and(behind("etcd-deny", DenyCache::new))
         .and(behind("etcd-leased", Leased::new))
         .run()
 }
 
-/// What stands in front of a cluster must not be noticed. Fewer cases: each decision is written to three disks.
+/// What stands in front of a cluster must not be noticed.
 fn behind<B: StoreBackend>(name: &'static str, front: fn(EtcdBackend) -> B) -> Conformance<B> {
     Conformance::of(
         name,
         move || async move { Ok(front(EtcdBackend::connect(common::config(name)?).await?)) },
     )
     .requires(common::URL)
-    .cases(16)
+    .cases(CASES / 2)
 }
