@@ -63,9 +63,13 @@ fn a_call_may_be_dropped_after_its_runtime() {
             let (_pool, backend) = runtime.block_on(used("runtime_call", least));
             let policy = policy();
             let action = Action::consume(&policy, "key");
+            // The server may have answered by the end of the first poll: then another call.
             let mut call = Box::pin(backend.decide(&action));
-            assert!(runtime.block_on(poll_immediate(&mut call)).is_none(), "it is under way");
+            while runtime.block_on(poll_immediate(&mut call)).is_some() {
+                call = Box::pin(backend.decide(&action));
+            }
             drop(runtime);
+            drop(call);
         }
     }
 }
