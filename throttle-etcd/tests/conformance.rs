@@ -14,9 +14,6 @@ use throttle_testkit::Conformance;
 const LOCK_TTL: Duration = Duration::from_secs(2);
 const LOCK_LAG: Duration = Duration::from_secs(2);
 
-/// How many cases a property is tried with: each decision is written to three disks.
-const CASES: u32 = 32;
-
 fn main() -> ExitCode {
     Conformance::of("etcd", || async { Ok(EtcdBackend::connect(common::config("conformance")?).await?) })
         .requires(common::URL)
@@ -28,18 +25,17 @@ fn main() -> ExitCode {
         .with_locks()
         .lock_times(LOCK_TTL, LOCK_LAG)
         .across_processes()
-        .cases(CASES)
         .and(behind("etcd-deny", DenyCache::new))
         .and(behind("etcd-leased", Leased::new))
         .run()
 }
 
-/// What stands in front of a cluster must not be noticed.
+/// What stands in front of a cluster must not be noticed. Fewer cases: each decision is written to three disks.
 fn behind<B: StoreBackend>(name: &'static str, front: fn(EtcdBackend) -> B) -> Conformance<B> {
     Conformance::of(
         name,
         move || async move { Ok(front(EtcdBackend::connect(common::config(name)?).await?)) },
     )
     .requires(common::URL)
-    .cases(CASES / 2)
+    .cases(16)
 }

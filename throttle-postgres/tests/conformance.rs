@@ -11,24 +11,21 @@ use throttle_testkit::Conformance;
 
 use common::{POOLER, SERVER};
 
-/// How many cases a property is tried with where the same statements take another way, or are put together otherwise.
-const FEWER: u32 = 16;
-
 fn main() -> ExitCode {
     suite("postgres", SERVER, |backend| backend)
-        .and(suite("postgres-serializable", SERVER, |backend| backend).cases(FEWER))
-        .and(suite("postgres-grouped", SERVER, GroupCommit::new).cases(FEWER))
-        .and(suite("pgbouncer", POOLER, |backend| backend).cases(FEWER))
+        .and(suite("postgres-serializable", SERVER, |backend| backend))
+        .and(suite("postgres-grouped", SERVER, GroupCommit::new))
+        .and(suite("pgbouncer", POOLER, |backend| backend))
         .and(behind("postgres-deny", DenyCache::new))
         .and(behind("postgres-leased", Leased::new))
         .run()
 }
 
-/// What stands in front of a server must not be noticed.
+/// What stands in front of a server must not be noticed. Fewer cases: each decision is written to a disk.
 fn behind<B: StoreBackend>(name: &'static str, front: fn(PostgresBackend) -> B) -> Conformance<B> {
     Conformance::of(name, move || async move { Ok(front(common::suite_backend(SERVER, name).await?)) })
         .requires(SERVER)
-        .cases(FEWER)
+        .cases(16)
 }
 
 fn suite<B: LockBackend>(

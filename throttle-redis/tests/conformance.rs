@@ -10,14 +10,11 @@ use throttle_memory::{DenyCache, Leased};
 use throttle_redis::RedisBackend;
 use throttle_testkit::Conformance;
 
-/// How many cases a property is tried with where the same script is reached another way.
-const FEWER: u32 = 24;
-
 fn main() -> ExitCode {
     suite("redis", "THROTTLE_TEST_REDIS_URL")
-        .and(suite("redis-tls", "THROTTLE_TEST_REDIS_TLS_URL").cases(FEWER))
-        .and(suite("redis-sentinel", "THROTTLE_TEST_REDIS_SENTINEL_URL").cases(FEWER))
-        .and(suite("redis-cluster", "THROTTLE_TEST_REDIS_CLUSTER_URL").cases(FEWER))
+        .and(suite("redis-tls", "THROTTLE_TEST_REDIS_TLS_URL"))
+        .and(suite("redis-sentinel", "THROTTLE_TEST_REDIS_SENTINEL_URL"))
+        .and(suite("redis-cluster", "THROTTLE_TEST_REDIS_CLUSTER_URL"))
         .and(behind("redis-deny", DenyCache::new))
         .and(behind("redis-leased", Leased::new))
         .run()
