@@ -17,7 +17,7 @@ use crate::store::EtcdStore;
 /// How many lanes there are for keys in conflict.
 const CONTENDED: usize = 4;
 
-/// How many keys are known to be in conflict, the last ones.
+/// How many keys are known to be in conflict, the last ones. A zero here would not compile.
 const KNOWN: NonZeroUsize = NonZeroUsize::new(1_024).unwrap();
 
 /// How long after its last conflict a key is calm again.

@@ -23,9 +23,9 @@ const MAX_ANSWER: usize = 256 << 20;
 /// Single values on etcd: what [`EtcdBackend`](crate::EtcdBackend) stands on.
 ///
 /// A version is the revision of the cluster at which the value was put. Several keys go in one transaction, as far as the
-/// server takes it, and one in conflict keeps no other from being stored. Only the first conflict in an hour costs a round trip
-/// for those that go with it: until then they go all or none, which is less work for etcd.
-/// Time is that of the client's clock.
+/// server takes it, and one in conflict keeps no other from being stored. Only the first conflict in an hour costs a round
+/// trip for those that go with it: until then they go all or none, which is less work for etcd. Time is that of the client's
+/// clock.
 #[derive(Debug)]
 pub struct EtcdStore {
     connection: Arc<Connection>,
@@ -114,17 +114,19 @@ impl EtcdStore {
             let response = self.transact(Repeat::Never, || txn::exchange(one)).await?;
             return Ok(vec![txn::outcome(&response, one.1)?]);
         }
-        let response = match self.contended.outlook() {
-            Outlook::Alone => self.transact(Repeat::Never, || txn::all_exchanges(leased)).await?,
-            Outlook::Calm => self.transact(Repeat::Never, || txn::all_or_each(leased)).await?,
+        let outlook = self.contended.outlook();
+        let all = match outlook {
+            Outlook::Alone => txn::all_exchanges,
+            Outlook::Calm => txn::all_or_each,
             Outlook::Contended => return self.commit_each(leased).await,
         };
+        let response = self.transact(Repeat::Never, || all(leased)).await?;
         if let Some(outcomes) = txn::all_outcomes(&response, leased)? {
             return Ok(outcomes);
         }
         self.contended.note_surprise();
-        match response.op_responses().as_slice() {
-            [] => self.commit_each(leased).await,
+        match outlook {
+            Outlook::Alone => self.commit_each(leased).await,
             _ => txn::outcomes(&response, leased),
         }
     }

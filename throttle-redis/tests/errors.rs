@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use common::own::{Own, free_port};
 use throttle_core::{
-    Action, BaseErrorSet, ConnectError, Effect, ErrorKind, Outcome, Policy, Rule, SetupError, StoreBackend,
-    storage_key,
+    Action, BaseErrorSet, ConnectError, Effect, ErrorKind, GroupCommit, Outcome, Policy, Rule, SetupError,
+    StoreBackend, storage_key,
 };
 use throttle_redis::{RedisBackend, RedisConfig, RedisError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -129,6 +129,25 @@ async fn o_71_a_stalled_server_costs_the_deadline_and_no_more() {
         assert!(tasks() <= before + 2, "{} tasks, {before} before", tasks());
     }
     recovers(&backend, Duration::from_secs(5)).await;
+}
+
+/// More callers than go into one batch, each on a key of its own: who waits for the next batch does not pay twice.
+#[tokio::test]
+async fn o_71_a_thousand_callers_in_groups_pay_the_deadline_of_a_stalled_server_once() {
+    let server = Own::start(&[]).await;
+    let deadline = Duration::from_millis(500);
+    let config = server.config().response_deadline(deadline).unwrap();
+    let groups = GroupCommit::new(RedisBackend::connect(config).await.unwrap());
+    let policy = policy();
+    let keys: Vec<_> = (0..1_000).map(|nth| format!("key-{nth}")).collect();
+    let _: () = server.ask("CLIENT PAUSE 4000 ALL").await;
+    let calls = keys.iter().map(async |key| groups.decide(&Action::consume(&policy, key)).await.unwrap_err());
+    let since = Instant::now();
+    let errors = futures_util::future::join_all(calls).await;
+    assert!(since.elapsed() < deadline * 2, "{:?}", since.elapsed());
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::Timeout), "{errors:?}");
+    recovers(groups.get_ref(), Duration::from_secs(10)).await;
+    groups.decide(&Action::consume(&policy, "key-0")).await.unwrap();
 }
 
 #[tokio::test]
